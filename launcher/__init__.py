@@ -1,0 +1,1 @@
+"""The torch-free half: typed configuration, rules, plan, submission and the run folder."""

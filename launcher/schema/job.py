@@ -1,0 +1,44 @@
+"""What to do with the model."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class JobKind(Enum):
+    """mismatch: generate, score, compare, train, again. setup: build and stop. import_: convert and stop."""
+
+    mismatch = "mismatch"
+    setup = "setup"
+    convert = "convert"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """The experiment's own sizes."""
+
+    kind: JobKind
+    """Which job."""
+
+    name: str | None = None
+    """First part of the run folder's name. null: made from preset and model."""
+
+    num_steps: int = 2
+    """Optimizer steps; one measurement before the first and one after each."""
+
+    num_prompts: int = 24
+    """Requests per measurement when prompts are random."""
+
+    min_prompt_tokens: int = 1
+    """Shortest random prompt."""
+
+    max_prompt_tokens: int = 48
+    """Longest random prompt."""
+
+    prompts: str | None = None
+    """A .jsonl file of prompts: {"text": ...} or {"messages": [...]} a line. null: random tokens."""
+
+    seed: int = 1234
+    """Seed of prompts, sampling and dropout."""
+
+    force: bool = False
+    """Run although the same run has finished."""
