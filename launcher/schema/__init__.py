@@ -26,18 +26,49 @@ class RunConfig:
     """One experiment, whole. Every group is a Hydra config group of the same name."""
 
     model: ModelConfig
+    """What is trained and sampled."""
+
     parallelism: ParallelismConfig
+    """How it is spread over ranks."""
+
     moe: MoeConfig
+    """Mixture of experts."""
+
     mtp: MtpConfig
+    """Multi-token prediction."""
+
     precision: PrecisionConfig
+    """Number formats."""
+
     performance: PerformanceConfig
+    """Kernels, recompute, fusions, graphs, batching."""
+
     optimizer: OptimizerConfig
+    """Update rule, schedule, gradient reduction."""
+
     checkpoint: CheckpointConfig
+    """Saving and resuming."""
+
     generation: GenerationConfig
+    """Sampling with Megatron's engine."""
+
     zero_kl: ZeroKlConfig
+    """Whether zero KL is required, and by which kernels."""
+
     platform: PlatformConfig
+    """What the node must be."""
+
     cluster: ClusterConfig
+    """Where the processes run."""
+
     job: JobConfig
+    """What to do with the model."""
+
+    output_dir: str = "outputs"
+    """Folder of runs and caches, relative to the current directory."""
+
+    force: bool = False
+    """Run although an identical run has finished or is running."""
 
 
 __all__ = [

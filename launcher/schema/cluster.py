@@ -1,6 +1,6 @@
-"""Where the processes run."""
+"""Where the processes run. Slurm's spelling where Slurm has a word; null or an empty list leaves its default."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -13,7 +13,7 @@ class ClusterKind(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """The number of processes is derived from the layout where it is null."""
+    """The number of processes is derived from the layout where it is null. From `account` on only Slurm reads."""
 
     kind: ClusterKind
     """local: processes of this machine. slurm: sbatch."""
@@ -26,3 +26,45 @@ class ClusterConfig:
 
     timeout_min: int = 60
     """Time limit of a run, minutes."""
+
+    wait: bool = False
+    """Stay until the run ends and exit with its verdict. A local run always does."""
+
+    account: str | None = None
+    """Slurm account that is charged."""
+
+    partition: str | None = None
+    """Slurm partition; several with commas."""
+
+    qos: str | None = None
+    """Slurm quality of service."""
+
+    nodes: int | None = None
+    """Nodes. null: the ranks over gpus_per_node; a contradiction is refused."""
+
+    mem: str | None = None
+    """Host memory per node, as "0" (all of it) or "200G"."""
+
+    constraint: str | None = None
+    """Features that the nodes must have."""
+
+    exclusive: bool = False
+    """Whole nodes, shared with no other job."""
+
+    setup: list[str] = field(default_factory=list[str])
+    """Shell lines before the ranks start: modules, exports."""
+
+    max_gpu_hours: float | None = None
+    """Refuse a run whose GPUs times time limit cost more. null: no limit."""
+
+    container_image: str | None = None
+    """Image for pyxis. null: no container."""
+
+    container_mounts: list[str] = field(default_factory=list[str])
+    """SOURCE:TARGET pairs to mount into the container."""
+
+    container_workdir: str | None = None
+    """Working folder inside the container."""
+
+    python: str | None = None
+    """Interpreter that runs the worker on the nodes. null: the one that submits."""

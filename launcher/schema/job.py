@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class JobKind(Enum):
-    """mismatch: generate, score, compare, train, again. setup: build and stop. import_: convert and stop."""
+    """mismatch: generate, score, compare, train, again. setup: build and stop. convert: import and stop."""
 
     mismatch = "mismatch"
     setup = "setup"
@@ -39,6 +39,3 @@ class JobConfig:
 
     seed: int = 1234
     """Seed of prompts, sampling and dropout."""
-
-    force: bool = False
-    """Run although the same run has finished."""

@@ -1,0 +1,126 @@
+"""The command line: `python -m launcher [verb] [overrides]`. Owns the verbs' words and exit codes, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from launcher.errors import ConfigError, ExitCode, LauncherError
+
+USAGE = """usage: python -m launcher [verb] [overrides]
+
+  (none) | submit     compose, validate, plan, start, and show the verdict
+  check               compose and validate only
+  plan                also print ranks, GPU-hours, environment and command
+  explain CODE|KEY    a rule; or a key: its value, who set it, which rules read it
+  report RUN...       the verdict of a run (folder, attempt, name or `latest`); several side by side
+
+overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
+
+  python -m launcher +preset=zero_kl_cpu          no GPU needed: every log-probability equal, to the bit
+  python -m launcher                              the same experiment with ordinary kernels: not equal
+  python -m launcher plan +preset=zero_kl         what a Blackwell cluster would be asked for
+
+exit codes: 0 fine, 2 configuration refused, 3 environment refused, 4 submission failed, 5 experiment failed"""
+
+
+def submit(arguments: Sequence[str]) -> ExitCode:
+    """Compose, refuse or start, and stay with a local run until its verdict."""
+    from launcher.run import start_run
+
+    return start_run(arguments, console=Console())
+
+
+def check(arguments: Sequence[str]) -> ExitCode:
+    """Print how many rules hold; warnings too."""
+    from launcher.compose import compose
+    from launcher.environment import check_environment
+    from launcher.requirement import render
+    from launcher.validate import validate
+
+    config = compose(arguments).config
+    validation = validate(config)
+    validation.raise_if_invalid()
+    check_environment(config)
+    for warning in validation.warnings:
+        print(render(warning), end="\n\n")
+    print(f"configuration holds: {validation.num_checked} rules checked, {len(validation.warnings)} warning(s)")
+    return ExitCode.OK
+
+
+def plan(arguments: Sequence[str]) -> ExitCode:
+    """Print the plan of a valid configuration; writes nothing."""
+    from launcher.compose import compose
+    from launcher.plan import make_plan, render_plan
+    from launcher.validate import validate
+
+    composed = compose(arguments)
+    validation = validate(composed.config)
+    validation.raise_if_invalid()
+    print(render_plan(make_plan(composed.config, validation=validation), overrides=composed.overrides))
+    return ExitCode.OK
+
+
+def explain(arguments: Sequence[str]) -> ExitCode:
+    """Print a rule's row, or all that is known of a key under the overrides that follow it."""
+    from launcher.compose import compose
+    from launcher.explain import explain_code, explain_key
+    from launcher.rules import RULES
+
+    if not arguments:
+        raise ConfigError("error: explain needs a rule's code or a key\nhint: python -m launcher explain PL001")
+    what, *overrides = arguments
+    if what[:1].isupper():
+        print(explain_code(what, rules=RULES))
+    else:
+        print(explain_key(what, composed=compose(overrides), rules=RULES))
+    return ExitCode.OK
+
+
+def report(arguments: Sequence[str]) -> ExitCode:
+    """Print one verdict, or several side by side."""
+    from launcher.run import show_reports
+
+    return show_reports(arguments or ["latest"], console=Console())
+
+
+VERBS: dict[str, Callable[[Sequence[str]], ExitCode]] = {
+    "submit": submit,
+    "check": check,
+    "plan": plan,
+    "explain": explain,
+    "report": report,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; messages for people go to stderr without a traceback, and their exit code comes back."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if any(word in ("-h", "--help") for word in words):
+        print(USAGE)
+        return ExitCode.OK
+    try:
+        if words and words[0] in VERBS:
+            return VERBS[words[0]](words[1:])
+        if words and _looks_like_a_verb(words[0]):
+            from launcher.suggest import nearest
+
+            near = nearest(words[0], VERBS)
+            raise ConfigError(f"error: no verb is called {words[0]}; there are {', '.join(near)}\nhint: {near[0]}")
+        return submit(words)
+    except LauncherError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted; the ranks were ended", file=sys.stderr)
+        return ExitCode.EXPERIMENT
+
+
+def _looks_like_a_verb(word: str) -> bool:
+    return word.isalpha()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

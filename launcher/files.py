@@ -1,0 +1,29 @@
+"""Writing so that a reader never sees half a file."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, *, text: str) -> None:
+    """Write through a temporary sibling and rename; a killed writer leaves the old file or none."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, *, data: Any) -> None:
+    """`write_text` of indented JSON; a value JSON does not know is our bug."""
+    write_text(path, text=json.dumps(data, indent=2) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The data of a JSON file; None where the file does not exist."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,237 @@
+"""The job `mismatch`: sample, score the same tokens with the training forward, compare bits; train; again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from megatron.bridge.inference.text_generation import build_tokenizer
+from megatron.core import parallel_state
+from megatron.core.utils import unwrap_model
+
+from launcher.errors import ConfigError
+from launcher.files import read_json
+from launcher.paths import AttemptPaths
+from launcher.schema import PlatformKind
+from launcher.schema.layout import derive_layout
+from megatron_setup.apply import Setup
+from megatron_setup.hf_folder import count_parameters
+from zero_kl.generate import Sampled, generate
+from zero_kl.measure import Response, compare
+from zero_kl.prompts import random_prompts, read_prompts
+from zero_kl.report import write_report
+from zero_kl.score import is_scoring_rank, policy_gradient_step, score
+from zero_kl.verdict import Measurement, Report, Throughput
+
+_ROW_MULTIPLE = 64
+_ROW_MULTIPLE_CPU = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """One measurement on this rank: what was sampled, and what it took."""
+
+    prompts: list[list[int]]
+    sampled: list[Sampled]
+    training: list[torch.Tensor]
+    generation_s: float
+    training_s: float
+
+    @property
+    def sequences(self) -> list[list[int]]:
+        """Prompt and response of each request."""
+        return [[*p, *s.tokens] for p, s in zip(self.prompts, self.sampled, strict=True)]
+
+
+def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
+    """Measure before the first and after each optimizer step; rank 0 writes the report."""
+    started = datetime.now().astimezone()
+    tokenizer = load_tokenizer(setup.hf_folder, vocab_size=setup.provider.vocab_size)
+    measurements: list[Measurement] = []
+    throughput: list[Throughput] = []
+    for step in range(setup.config.job.num_steps + 1):
+        current = _measure(setup, tokenizer=tokenizer, step=step)
+        measurement, speed = _gather(current, step=step)
+        measurements.append(measurement)
+        throughput.append(speed)
+        if step < setup.config.job.num_steps:
+            _train(setup, data=current, step=step)
+    if setup.rank == 0:
+        report = _report(setup, paths=paths, measurements=measurements, throughput=throughput, started=started)
+        write_report(report, folder=paths.root)
+
+
+def load_tokenizer(folder: Path, *, vocab_size: int) -> Any:
+    """The tokenizer as megatron-core's engine wants it. Raises ConfigError where its ids do not fit the model."""
+    try:
+        tokenizer = build_tokenizer(str(folder), False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"error: {folder} holds no tokenizer that can be loaded: {error}") from error
+    size = len(tokenizer.tokenizer)
+    if size > vocab_size:
+        raise ConfigError(
+            f"error: the tokenizer in {folder} has {size} ids, the model's vocabulary has {vocab_size}\n"
+            "  why:    an id beyond the embedding reads another row's memory or crashes; the tokenizer is another model's"
+        )
+    return tokenizer
+
+
+def _prompts(setup: Setup, *, tokenizer: Any, step: int) -> list[list[int]]:
+    """This rank's prompts. Data-parallel ranks split them, except where they share experts.
+
+    Ranks that share experts meet in every MoE layer, so their engines must take the same number of steps: they sample
+    the same prompts, each with its own random numbers.
+    """
+    config = setup.config
+    room = config.model.seq_length - config.generation.max_new_tokens
+    if config.job.prompts is not None:
+        prompts = read_prompts(Path(config.job.prompts), tokenizer=tokenizer.tokenizer, max_tokens=room)
+    else:
+        prompts = random_prompts(
+            config.job.num_prompts,
+            min_tokens=config.job.min_prompt_tokens,
+            max_tokens=config.job.max_prompt_tokens,
+            vocab_size=len(tokenizer.tokenizer),
+            seed=config.job.seed + step,
+        )
+    replicas = parallel_state.get_data_parallel_world_size()
+    if replicas == 1 or config.parallelism.expert_model_parallel_size > 1:
+        return prompts
+    if len(prompts) % replicas:
+        raise ConfigError(
+            f"error: {len(prompts)} prompts do not split over {replicas} data-parallel ranks\n"
+            "  why:    every rank must take part in every gradient reduction with the same number of micro-batches"
+        )
+    return prompts[parallel_state.get_data_parallel_rank() :: replicas]
+
+
+def _measure(setup: Setup, *, tokenizer: Any, step: int) -> Round:
+    prompts = _prompts(setup, tokenizer=tokenizer, step=step)
+    config = setup.config
+    started = time.perf_counter()
+    sampled = generate(
+        unwrap_model(setup.model)[0],
+        prompts=prompts,
+        tokenizer=tokenizer,
+        config=config.generation,
+        max_sequence_length=config.model.seq_length,
+        on_finished=_shown(setup, stage=f"step {step}: generate", unit="requests"),
+    )
+    generated = time.perf_counter()
+    sequences = [[*p, *s.tokens] for p, s in zip(prompts, sampled, strict=True)]
+    training = score(
+        setup.model,
+        sequences=sequences,
+        micro_batch_size=config.performance.micro_batch_size,
+        row_multiple=_row_multiple(setup),
+        on_batch=_shown(setup, stage=f"step {step}: score", unit="sequences"),
+    )
+    return Round(
+        prompts=prompts,
+        sampled=sampled,
+        training=training,
+        generation_s=generated - started,
+        training_s=time.perf_counter() - generated,
+    )
+
+
+def _row_multiple(setup: Setup) -> int:
+    return _ROW_MULTIPLE_CPU if setup.config.platform.kind is PlatformKind.cpu else _ROW_MULTIPLE
+
+
+def _shown(setup: Setup, *, stage: str, unit: str) -> Callable[[int, int], None]:
+    return lambda done, total: setup.progress(stage, done=done, total=total, unit=unit)
+
+
+def _gather(current: Round, *, step: int) -> tuple[Measurement, Throughput]:
+    """All ranks' responses compared as one; every rank gets the figures. Time is the slowest rank's."""
+    mine = _responses(current) if is_scoring_rank() and _is_first_of_its_replica() else []
+    tokens = sum(len(s) for s in current.sequences) if mine else 0
+    share = (mine, tokens, current.generation_s, current.training_s)
+    shares: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(shares, share)
+    responses: list[Response] = [r for part in shares for r in part[0]]
+    return compare(responses, step=step), Throughput(
+        step=step,
+        generation_tokens=sum(len(r.tokens) for r in responses),
+        generation_s=max(part[2] for part in shares),
+        training_tokens=sum(part[1] for part in shares),
+        training_s=max(part[3] for part in shares),
+    )
+
+
+def _is_first_of_its_replica() -> bool:
+    return parallel_state.get_tensor_model_parallel_rank() == 0 and parallel_state.get_context_parallel_rank() == 0
+
+
+def _responses(current: Round) -> list[Response]:
+    first = parallel_state.get_data_parallel_rank() * len(current.prompts)
+    return [
+        Response(
+            request=first + i,
+            prompt_length=len(prompt),
+            tokens=sampled.tokens,
+            generation=sampled.logprobs,
+            training=training[len(prompt) - 1 :],
+        )
+        for i, (prompt, sampled, training) in enumerate(
+            zip(current.prompts, current.sampled, current.training, strict=True)
+        )
+    ]
+
+
+def _train(setup: Setup, *, data: Round, step: int) -> None:
+    """One policy-gradient step on what was sampled; advantages are drawn, since no reward is needed to move weights."""
+    assert setup.optimizer is not None, "the setup pipeline was stopped before the optimizer"
+    shown = _shown(setup, stage=f"step {step + 1}: train", unit="steps")
+    shown(0, 1)
+    generator = random.Random(setup.config.job.seed + step)
+    policy_gradient_step(
+        setup.model,
+        optimizer=setup.optimizer,
+        sequences=data.sequences,
+        prompt_lengths=[len(p) for p in data.prompts],
+        advantages=[generator.gauss(0.0, 1.0) for _ in data.prompts],
+        micro_batch_size=setup.config.performance.micro_batch_size,
+        row_multiple=_row_multiple(setup),
+    )
+    shown(1, 1)
+
+
+def _report(
+    setup: Setup,
+    *,
+    paths: AttemptPaths,
+    measurements: list[Measurement],
+    throughput: list[Throughput],
+    started: datetime,
+) -> Report:
+    config = setup.config
+    layout = derive_layout(config)
+    return Report(
+        required=config.zero_kl.required,
+        platform=config.platform.kind,
+        mode=config.zero_kl.backend,
+        model=config.model.name,
+        num_parameters=count_parameters(setup.hf_folder),
+        layout=(
+            f"TP {layout.tensor_model_parallel_size}, PP {layout.pipeline_model_parallel_size}, "
+            f"EP {layout.expert_model_parallel_size}, DP {layout.data_parallel_size}"
+        ),
+        measurements=tuple(measurements),
+        throughput=tuple(throughput),
+        stages_s=setup.seconds,
+        config_yaml=paths.resolved.read_text(),
+        overrides=tuple(paths.overrides.read_text().splitlines()),
+        versions=read_json(paths.versions),
+        git=read_json(paths.git),
+        run_folder=str(paths.root),
+        started=started.isoformat(timespec="seconds"),
+        finished=datetime.now().astimezone().isoformat(timespec="seconds"),
+    )

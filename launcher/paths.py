@@ -1,0 +1,145 @@
+"""Every path of a run and of the caches comes from the two classes here; nothing else joins folder names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_ATTEMPT = re.compile(r"attempt_(\d+)")
+
+
+@dataclass(frozen=True)
+class AttemptPaths:
+    """The files of one attempt: `outputs/<name>-<hash8>/attempt_<n>/`."""
+
+    root: Path
+
+    @property
+    def number(self) -> int:
+        """The n of `attempt_<n>`."""
+        match = _ATTEMPT.fullmatch(self.root.name)
+        assert match, f"{self.root} is not an attempt folder"
+        return int(match.group(1))
+
+    @property
+    def resolved(self) -> Path:
+        """The frozen configuration: all that the worker reads."""
+        return self.root / "resolved.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        """What was typed, one override a line."""
+        return self.root / "overrides.txt"
+
+    @property
+    def plan(self) -> Path:
+        """The plan as data."""
+        return self.root / "plan.json"
+
+    @property
+    def versions(self) -> Path:
+        """Installed versions of the packages that matter."""
+        return self.root / "versions.json"
+
+    @property
+    def git(self) -> Path:
+        """Commit and state of the working tree at submission."""
+        return self.root / "git.json"
+
+    @property
+    def submission(self) -> Path:
+        """Who runs this attempt: host and process, or the Slurm job."""
+        return self.root / "submission.json"
+
+    @property
+    def outcome(self) -> Path:
+        """Written last, by the one who saw all ranks end. Its absence means: not finished."""
+        return self.root / "outcome.json"
+
+    @property
+    def logs(self) -> Path:
+        """submitit's folder: one log per rank."""
+        return self.root / "logs"
+
+    @property
+    def progress(self) -> Path:
+        """Rank 0's stages and steps, one JSON object a line."""
+        return self.root / "progress.jsonl"
+
+    def rank(self, rank: int) -> Path:
+        """The record of one rank: its process, its state, its error."""
+        return self.root / "ranks" / f"rank_{rank}.json"
+
+    @property
+    def rendezvous(self) -> Path:
+        """host:port of rank 0's store."""
+        return self.root / "ranks" / "rendezvous"
+
+    @property
+    def report(self) -> Path:
+        """The verdict as data."""
+        return self.root / "report.json"
+
+    @property
+    def page(self) -> Path:
+        """The verdict as a page."""
+        return self.root / "report.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Training state saved by this attempt."""
+        return self.root / "checkpoints"
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The folder of one question, and its attempts at an answer."""
+
+    root: Path
+
+    def attempts(self) -> list[AttemptPaths]:
+        """The attempts there are, oldest first (by number, not by spelling)."""
+        if not self.root.is_dir():
+            return []
+        found = [AttemptPaths(p) for p in self.root.iterdir() if _ATTEMPT.fullmatch(p.name)]
+        return sorted(found, key=lambda a: a.number)
+
+    def new_attempt(self) -> AttemptPaths:
+        """Make the next attempt's folder. Two launchers at once get two folders: mkdir decides."""
+        number = max((a.number for a in self.attempts()), default=0) + 1
+        while True:
+            attempt = AttemptPaths(self.root / f"attempt_{number}")
+            try:
+                attempt.root.mkdir(parents=True)
+            except FileExistsError:
+                number += 1
+                continue
+            attempt.rank(0).parent.mkdir()
+            return attempt
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The folder `output_dir`: runs, and caches that runs share."""
+
+    root: Path
+
+    def run(self, name: str, *, digest: str) -> RunPaths:
+        """The folder of the run with this name and hash."""
+        return RunPaths(self.root / f"{name}-{digest}")
+
+    def runs(self) -> list[RunPaths]:
+        """All runs, by the time of their folder, oldest first."""
+        if not self.root.is_dir():
+            return []
+        runs = [RunPaths(p) for p in self.root.iterdir() if p.is_dir() and p.name != "cache"]
+        return sorted((r for r in runs if r.attempts()), key=lambda r: r.root.stat().st_mtime)
+
+    def random_model(self, digest: str) -> Path:
+        """A Hugging Face folder made here from a configuration."""
+        return self.root / "cache" / "hf" / digest
+
+    def converted(self, name: str, *, digest: str) -> Path:
+        """A Hugging Face checkpoint converted by Megatron-Bridge."""
+        return self.root / "cache" / "megatron" / f"{name}-{digest}"

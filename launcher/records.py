@@ -1,0 +1,111 @@
+"""What a rank leaves behind for the one who watches: its process, its state, its error, and the progress of rank 0."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from launcher.files import read_json, write_json
+from launcher.paths import AttemptPaths
+
+
+class RankState(StrEnum):
+    """A rank that was killed stays `running` in its record while its process is gone."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """Times are seconds since the epoch."""
+
+    rank: int
+    pid: int
+    host: str
+    state: RankState
+    time: float
+    exit_code: int = 0
+    error: str = ""
+
+    @property
+    def is_gone(self) -> bool:
+        """True where the record says running and this host has no such process any more."""
+        if self.state is not RankState.RUNNING or self.host != socket.gethostname():
+            return False
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except FileNotFoundError:
+            return True
+        return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def write_rank(paths: AttemptPaths, *, rank: int, state: RankState, exit_code: int = 0, error: str = "") -> None:
+    """Write this process's record."""
+    record = RankRecord(
+        rank=rank,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        state=state,
+        time=time.time(),
+        exit_code=exit_code,
+        error=error,
+    )
+    write_json(paths.rank(rank), data=asdict(record))
+
+
+def read_ranks(paths: AttemptPaths) -> list[RankRecord]:
+    """The records there are, by rank."""
+    found = [read_json(p) for p in paths.rank(0).parent.glob("rank_*.json")]
+    return sorted((RankRecord(**{**r, "state": RankState(r["state"])}) for r in found if r), key=lambda r: r.rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """One event: `done` of `total` units of a stage; a stage begins with done = 0 and ends with done = total."""
+
+    stage: str
+    done: int
+    total: int
+    unit: str
+    time: float
+
+
+class ProgressWriter:
+    """Rank 0's progress; on the other ranks it writes nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def __call__(self, stage: str, *, done: int, total: int, unit: str = "") -> None:
+        """Append one event."""
+        if self._path is None:
+            return
+        event = Progress(stage=stage, done=done, total=total, unit=unit, time=time.time())
+        with self._path.open("a") as file:
+            file.write(json.dumps(asdict(event)) + "\n")
+
+
+class ProgressReader:
+    """Reads what was appended since the last call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_events(self) -> Iterator[Progress]:
+        """Whole lines only: a line half-written is left for the next call."""
+        if not self._path.exists():
+            return
+        with self._path.open() as file:
+            file.seek(self._offset)
+            while (line := file.readline()).endswith("\n"):
+                self._offset = file.tell()
+                yield Progress(**json.loads(line))

@@ -1,0 +1,85 @@
+"""A RunConfig as YAML and as flat keys: what the worker reads, what the run's identity counts, what the report shows.
+
+Owns the typed OmegaConf nodes of the schema too, since reading and composing need the same ones. No Hydra.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, cast
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import YAMLError
+
+from launcher.errors import ConfigError
+from launcher.keys import keys_of, plain
+from launcher.schema import RunConfig
+from launcher.suggest import nearest
+
+
+def schema_node(cls: type = RunConfig) -> DictConfig:
+    """The dataclass as a typed node that accepts merges and refuses keys it does not declare.
+
+    The node of a frozen dataclass is read-only, and then refuses every merge (ours and Hydra's). A required group is
+    filled with its own node here: a merge into one that is still missing would make a new read-only node.
+    """
+    node = OmegaConf.structured(cls)
+    OmegaConf.set_readonly(node, None)
+    for name, hint in typing.get_type_hints(cls).items():
+        if is_dataclass(hint):
+            node[name] = schema_node(cast(type, hint))
+    return node
+
+
+def to_config(node: DictConfig) -> RunConfig:
+    """The frozen dataclasses of a node whose interpolations resolve and in which nothing is missing."""
+    config = OmegaConf.to_object(node)
+    assert isinstance(config, RunConfig), f"not a node of RunConfig: {type(config)}"
+    return config
+
+
+def dump_resolved(config: RunConfig) -> str:
+    """YAML with every key, in the order of the schema; enums by name. `load_resolved` gives back an equal RunConfig."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def load_resolved(path: Path) -> RunConfig:
+    """Read what `dump_resolved` wrote. Raises ConfigError naming file and key: unknown, missing, or of a wrong type."""
+    try:
+        loaded = OmegaConf.load(path)
+        return to_config(cast(DictConfig, OmegaConf.merge(schema_node(), loaded)))
+    except OSError as error:
+        raise ConfigError(f"error: {path} cannot be read: {error.strerror}") from None
+    except YAMLError as error:
+        raise ConfigError(f"error: {path} is not YAML: {error}") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(f"error: {path}: {_reason(error)}") from None
+
+
+def flatten(config: RunConfig) -> dict[str, Any]:
+    """Every leaf by dotted key, as a plain value: enums by name, a free mapping whole."""
+    return {name: plain(reduce(getattr, name.split("."), config)) for name in keys_of()}
+
+
+def delta_from_defaults(config: RunConfig) -> dict[str, Any]:
+    """The leaves that differ from the schema's defaults; those without a default are always among them."""
+    keys = keys_of()
+    return {
+        name: value
+        for name, value in flatten(config).items()
+        if keys[name].required or value != keys[name].default
+    }
+
+
+def _reason(error: OmegaConfBaseException) -> str:
+    key = str(error.full_key)
+    if isinstance(error, MissingMandatoryValue):
+        return f"{key} is missing"
+    if isinstance(error, ConfigKeyError):
+        return f"{key} is not a key\n  near:   {', '.join(nearest(key, keys_of())[:5])}"
+    wanted = f"\n  needed: {keys_of()[key].type_text}" if key in keys_of() else ""
+    return f"{key}: {error.msg}{wanted}"

@@ -1,0 +1,120 @@
+"""The verbs with effects: start a run and stay with it, find finished ones, show their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from launcher.compose import Composed, compose
+from launcher.environment import check_environment
+from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
+from launcher.paths import AttemptPaths, Outputs, RunPaths
+from launcher.plan import Plan, make_plan, render_plan
+from launcher.requirement import render
+from launcher.validate import Validation, validate
+from zero_kl.console import render as render_report
+from zero_kl.console import side_by_side
+from zero_kl.verdict import Report, read_report
+
+
+def start_run(overrides: Sequence[str], *, console: Console) -> ExitCode:
+    """Compose, refuse or start. Raises LauncherError's kinds; returns the verdict's exit code."""
+    composed = compose(overrides)
+    validation = validate(composed.config)
+    validation.raise_if_invalid()
+    check_environment(composed.config)
+    plan = make_plan(composed.config, validation=validation)
+    _print_head(validation, plan=plan, composed=composed, console=console)
+    offered = None if composed.config.force else _offer(plan, console=console)
+    return _run_new(composed, plan=plan, console=console) if offered is None else offered
+
+
+def _print_head(validation: Validation, *, plan: Plan, composed: Composed, console: Console) -> None:
+    for warning in validation.warnings:
+        console.print(render(warning), markup=False, highlight=False)
+    console.print(f"configuration holds: {validation.num_checked} rules checked", style="green", highlight=False)
+    console.print(render_plan(plan, overrides=composed.overrides), markup=False, highlight=False, soft_wrap=True)
+
+
+def _offer(plan: Plan, *, console: Console) -> ExitCode | None:
+    """The verdict of an identical finished run; None where there is none. Raises SubmissionError for a running one."""
+    from launcher.submit import finished_attempt, running_attempt
+
+    running = running_attempt(plan.run)
+    if running:
+        raise SubmissionError(f"error: the same run is running in {running.root}\nhint: force=true")
+    done = finished_attempt(plan.run)
+    if done is None:
+        return None
+    console.print(f"finished before: {done.root} (force=true repeats it)", style="yellow", soft_wrap=True)
+    return _show(done, console=console)
+
+
+def _run_new(composed: Composed, *, plan: Plan, console: Console) -> ExitCode:
+    from launcher.gates import check_machine
+    from launcher.submit import submit_local, write_attempt
+    from launcher.watch import watch_local
+
+    paths = write_attempt(composed, plan=plan)
+    refusals = check_machine(composed.config)
+    if refusals:
+        raise NodeError(_refused(refusals, paths=paths))
+    job = submit_local(paths, plan=plan)
+    console.print(f"started {plan.layout.world_size} rank(s); logs: {paths.logs}", soft_wrap=True, highlight=False)
+    watch_local(job, paths=paths, num_ranks=plan.layout.world_size, console=console)
+    return _show(paths, console=console)
+
+
+def _refused(refusals: Sequence[str], *, paths: AttemptPaths) -> str:
+    """The environment's refusal, with what does work on this machine."""
+    return "\n".join(
+        [
+            f"environment refused: {len(refusals)} thing(s) are missing on this machine",
+            *(f"  - {line}" for line in refusals),
+            f"the plan is written: {paths.plan}",
+            "what works here:",
+            "  python -m launcher +preset=zero_kl_cpu     (the whole pipeline, on this CPU)",
+            "  python -m launcher plan +preset=zero_kl    (what the cluster would be asked for)",
+        ]
+    )
+
+
+def _show(paths: AttemptPaths, *, console: Console) -> ExitCode:
+    """Print the verdict; exit code 5 where zero was required and not reached. A job without a verdict is fine."""
+    if not paths.report.exists():
+        console.print(f"finished: {paths.root}", soft_wrap=True)
+        return ExitCode.OK
+    report = read_report(paths.report)
+    console.print(render_report(report))
+    console.print(f"page: {paths.page}", soft_wrap=True, highlight=False)
+    return ExitCode.EXPERIMENT if report.required and not report.is_zero else ExitCode.OK
+
+
+def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
+    """Print one report whole, or several side by side. `output_dir=` may stand among the names."""
+    root = Path(next((n.partition("=")[2] for n in names if n.startswith("output_dir=")), "outputs"))
+    found = [_find(name, outputs=Outputs(root)) for name in names if not name.startswith("output_dir=")]
+    if len(found) == 1:
+        return _show(found[0], console=console)
+    reports: list[Report] = [read_report(paths.report) for paths in found]
+    console.print(side_by_side(reports))
+    return ExitCode.OK
+
+
+def _find(name: str, *, outputs: Outputs) -> AttemptPaths:
+    """The newest attempt with a report for `latest`, a run's name or folder, or an attempt's folder."""
+    runs = [r for r in outputs.runs() if any(a.report.exists() for a in r.attempts())]
+    if name == "latest" and runs:
+        return [a for a in runs[-1].attempts() if a.report.exists()][-1]
+    for folder in (Path(name), outputs.root / name):
+        if (folder / "report.json").exists():
+            return AttemptPaths(folder)
+        reported = [a for a in RunPaths(folder).attempts() if a.report.exists()]
+        if reported:
+            return reported[-1]
+    there = ", ".join(r.root.name for r in runs) or "none"
+    raise ConfigError(f"error: no run with a report is called {name} in {outputs.root}\n  there:  {there}")
+
+

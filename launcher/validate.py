@@ -1,0 +1,64 @@
+"""All rules against one configuration, at once. Reads the model's config.json where it lies on this disk; nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.errors import ConfigError
+from launcher.requirement import Severity, Subject, Violation, check_all, render
+from launcher.rules import RULES
+from launcher.schema import Architecture, ModelConfig, RunConfig, architecture_from_hf_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """What the rules said. `num_checked` counts the rows that applied."""
+
+    violations: tuple[Violation, ...]
+    warnings: tuple[Violation, ...]
+    num_checked: int
+
+    def raise_if_invalid(self) -> None:
+        """Raise ConfigError with every violation, and one line with all hints together."""
+        if self.violations:
+            raise ConfigError(render_all(self.violations))
+
+
+def read_architecture(model: ModelConfig) -> Architecture | None:
+    """The model's shape, or None where it is not known here (a Hub id, a nested configuration).
+
+    Raises ConfigError for a folder without a readable config.json.
+    """
+    if model.hf_config:
+        return architecture_from_hf_config({**model.hf_config, **model.hf_config_overrides})
+    if model.hf_path is None or not Path(model.hf_path).is_dir():
+        return None
+    path = Path(model.hf_path) / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"error: model.hf_path is {model.hf_path}, a Hugging Face folder needs a readable config.json\n"
+            f"  why:    {error}"
+        ) from None
+    return architecture_from_hf_config({**config, **model.hf_config_overrides})
+
+
+def validate(config: RunConfig) -> Validation:
+    """Check every rule of the product against the configuration."""
+    subject = Subject(config=config, architecture=read_architecture(config.model))
+    found = check_all(RULES, subject=subject)
+    return Validation(
+        violations=tuple(v for v in found if v.row.severity is Severity.ERROR),
+        warnings=tuple(v for v in found if v.row.severity is Severity.WARNING),
+        num_checked=sum(row.when.test(subject) for row in RULES),
+    )
+
+
+def render_all(violations: tuple[Violation, ...]) -> str:
+    """Every violation, then the overrides of all hints on one line (typed together they must repair the run)."""
+    text = "\n\n".join(render(v) for v in violations)
+    hints = list(dict.fromkeys(hint for v in violations for hint in v.finding.hints))
+    return f"{text}\n\nall hints: {' '.join(hints)}" if len(violations) > 1 and hints else text

@@ -1,0 +1,181 @@
+"""Every name of torch, megatron-core and megatron-bridge that the CPU platform replaces, and why.
+
+Pure data: the rows name their stand-ins. `TORCH` is applied before megatron is imported, `MEGATRON` after it.
+"""
+
+from megatron_setup.cpu.replacement import Constant, Replacement
+
+_DEVICE = "megatron_setup.cpu.device"
+_LAYERS = "megatron_setup.cpu.layers"
+_ATTENTION = "megatron_setup.cpu.attention"
+
+
+def _cuda(*names: str) -> tuple[str, ...]:
+    return tuple(f"torch.cuda.{name}" for name in names)
+
+
+TORCH = (
+    # first: torch._dynamo must be imported before it can see the stand-ins, two names of one function confuse it
+    Replacement(
+        targets=("torch._dynamo.config.disable",),
+        by=Constant(True),
+        why="megatron's jit_fuser is torch.compile: 16 s of inductor for fusions of tiny tensors",
+    ),
+    Replacement(
+        targets=_cuda("current_device"),
+        by=f"{_DEVICE}.current_device",
+        why="megatron makes tensors on the current device",
+    ),
+    Replacement(
+        targets=("torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.Tensor.pin_memory"),
+        by=f"{_DEVICE}.stay",
+        why="a move to the GPU, and pinned memory, need a driver",
+    ),
+    Replacement(
+        targets=("torch.Tensor.type",),
+        by=f"{_DEVICE}.tensor_type",
+        why="megatron-core's optimizers compare the type's name with torch.cuda.FloatTensor and refuse others",
+    ),
+    Replacement(
+        targets=_cuda("Stream", "ExternalStream"), by=f"{_DEVICE}.Stream", why="a stream cannot be made without a driver"
+    ),
+    Replacement(targets=_cuda("Event"), by=f"{_DEVICE}.Event", why="an event cannot be made without a driver"),
+    Replacement(
+        targets=_cuda("current_stream", "default_stream"),
+        by=f"{_DEVICE}.current_stream",
+        why="megatron orders work between streams",
+    ),
+    Replacement(
+        targets=_cuda("stream", "device"), by=f"{_DEVICE}.no_context", why="megatron switches streams and devices"
+    ),
+    Replacement(
+        targets=_cuda(
+            "set_device",
+            "set_stream",
+            "synchronize",
+            "empty_cache",
+            "reset_peak_memory_stats",
+            "nvtx.range_push",
+            "nvtx.range_pop",
+        ),
+        by=f"{_DEVICE}.do_nothing",
+        why="housekeeping of a GPU, which fails without a driver",
+    ),
+    Replacement(targets=_cuda("device_count"), by=f"{_DEVICE}.one", why="megatron divides ranks by devices per node"),
+    Replacement(
+        targets=_cuda("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
+        by=f"{_DEVICE}.zero",
+        why="memory reports fail without a driver",
+    ),
+    Replacement(
+        targets=_cuda("mem_get_info"), by=f"{_DEVICE}.mem_get_info", why="the dynamic engine sizes its cache by it"
+    ),
+    Replacement(
+        targets=_cuda("get_device_properties"),
+        by=f"{_DEVICE}.get_device_properties",
+        why="megatron asks for the architecture before it picks kernels",
+    ),
+    Replacement(
+        targets=_cuda("is_current_stream_capturing"),
+        by=f"{_DEVICE}.never",
+        why="megatron asks whether it runs inside a CUDA graph",
+    ),
+    Replacement(
+        targets=_cuda("_lazy_call"),
+        by=f"{_DEVICE}.call_now",
+        why="torch queues the call until CUDA is initialised, so megatron's RNG tracker would silently switch nothing",
+    ),
+    Replacement(
+        targets=_cuda("default_generators"),
+        by=f"{_DEVICE}.DEFAULT_GENERATORS",
+        why="megatron's RNG tracker sets the state of the current device's generator",
+    ),
+    Replacement(
+        targets=_cuda("get_rng_state", "random.get_rng_state"),
+        by=f"{_DEVICE}.get_rng_state",
+        why="megatron's RNG tracker and checkpoints keep the GPU generator's state",
+    ),
+    Replacement(
+        targets=_cuda("set_rng_state", "random.set_rng_state"),
+        by=f"{_DEVICE}.set_rng_state",
+        why="as get_rng_state",
+    ),
+    Replacement(
+        targets=_cuda("manual_seed", "manual_seed_all"),
+        by=f"{_DEVICE}.manual_seed",
+        why="torch queues it until CUDA is initialised, so a seed would have no effect",
+    ),
+)
+
+MEGATRON = (
+    Replacement(
+        targets=tuple(
+            f"megatron.core.{module}.TESpecProvider"
+            for module in (
+                "extensions.transformer_engine_spec_provider",
+                "models.gpt.gpt_layer_specs",
+                "models.gpt.moe_module_specs",
+                "transformer.multi_token_prediction",
+            )
+        ),
+        by=f"{_LAYERS}.SpecProvider",
+        why="Bridge and megatron-core ask Transformer Engine for the modules of a layer",
+    ),
+    Replacement(
+        targets=(
+            "megatron.core.models.gpt.gpt_layer_specs.TENorm",
+            "megatron.core.transformer.transformer_block.LayerNormImpl",
+        ),
+        by=f"{_LAYERS}.Norm",
+        why="the final norm; megatron-core's own torch norm refuses sequence parallelism",
+    ),
+    Replacement(
+        targets=("megatron.core.optimizer.Adam", "megatron.core.optimizer.distrib_optimizer.Adam"),
+        by="megatron_setup.cpu.adam.FusedAdam",
+        why="with torch's AdamW a fresh distributed optimizer cannot load a checkpoint",
+    ),
+    Replacement(
+        targets=("megatron.core.optimizer.USING_PYTORCH_OPTIMIZER",),
+        by=Constant(False),
+        why="FusedAdam takes adam_w_mode, AdamW does not",
+    ),
+    Replacement(
+        targets=(
+            "megatron.core.optimizer.distrib_optimizer.HAVE_APEX_OR_TE",
+            "megatron.core.optimizer.distrib_optimizer.USING_TE_OPTIMIZER",
+        ),
+        by=Constant(True),
+        why="FusedAdam keeps its step in the parameter group",
+    ),
+    Replacement(
+        targets=("megatron.core.transformer.attention.flash_attn4_varlen_func",),
+        by=f"{_ATTENTION}.flash_attn4_varlen_func",
+        why="the dynamic engine attends over its paged cache with FlashAttention, prefill and decode",
+        unbound_without="flash-attn-4",
+    ),
+    Replacement(
+        targets=("megatron.core.transformer.attention.HAVE_FA4",),
+        by=Constant(True),
+        why="makes the dynamic engine take the call above",
+    ),
+    Replacement(
+        targets=("megatron.core.inference.contexts.dynamic_context.triton_append_key_value_cache",),
+        by=Constant(None),
+        why="a Triton kernel; without it megatron-core appends to the cache in torch",
+    ),
+    Replacement(
+        targets=("megatron.core.inference.communication_utils._is_cuda",),
+        by=f"{_DEVICE}.do_nothing",
+        why="asserts that tokens passed between pipeline stages are on a GPU",
+    ),
+    Replacement(
+        targets=("megatron.core.transformer.moe.token_dispatcher.maybe_move_tensor_to_cpu",),
+        by="megatron_setup.cpu.token_dispatcher.maybe_move_tensor_to_cpu",
+        why="leaves split sizes that are on the CPU already as tensors, which all_to_all refuses",
+    ),
+    Replacement(
+        targets=("megatron.core.dist_checkpointing.strategies.filesystem_async._results_queue",),
+        by=f"{_DEVICE}.RESULTS",
+        why="otherwise each process spawns a multiprocessing.Manager: 11 s and 500 MB for a tiny checkpoint",
+    ),
+)

@@ -1,0 +1,204 @@
+"""The arithmetic behind the layout rules: each check looks at one wish and says what was found, with its sum.
+
+Owns the sums. Owns neither when a rule applies, nor why, nor what to type instead: that is `megatron_setup.parallelism`
+and `megatron_setup.nearest_layout`. Every size is at least 1 here.
+"""
+
+import math
+from collections.abc import Callable
+
+from launcher.requirement import Finding, Subject, show
+from launcher.schema import Architecture, RunConfig
+from launcher.schema.layout import Layout, derive_layout
+from megatron_setup.stages import chunk_divisor, deal, written_problem
+
+Sum = Callable[[Subject], Finding | None]
+
+
+def shape_of(subject: Subject) -> Architecture:
+    """The model's shape; a row that calls this applies only where it is known."""
+    assert subject.architecture is not None, "this row lacks the condition that the model's shape is known"
+    return subject.architecture
+
+
+def divides(key: str, *, size: Callable[[Architecture], int | None], what: str) -> Sum:
+    """The value at `key` divides a size of the model."""
+
+    def check(subject: Subject) -> Finding | None:
+        ranks, total = subject.value(key), size(shape_of(subject))
+        assert total is not None, f"this row lacks the condition that the model has a {what}"
+        if total % ranks == 0:
+            return None
+        return Finding(
+            found=show(ranks), wanted=f"a divisor of {total}", arithmetic=f"{what} {total} / {ranks} leaves {total % ranks}"
+        )
+
+    return check
+
+
+def query_groups(subject: Subject) -> Finding | None:
+    """TP divides the query groups, or they divide TP (then ranks share a group)."""
+    ranks, groups = subject.config.parallelism.tensor_model_parallel_size, shape_of(subject).num_query_groups
+    if groups % ranks == 0 or ranks % groups == 0:
+        return None
+    return Finding(
+        found=show(ranks),
+        wanted=f"a divisor or a multiple of {groups}",
+        arithmetic=f"query groups {groups} / {ranks} leaves {groups % ranks}, {ranks} / {groups} leaves {ranks % groups}",
+    )
+
+
+def expert_matrices(subject: Subject) -> Finding | None:
+    """ETP, filled in where null, divides the experts' hidden size."""
+    layout, total = derive_layout(subject.config), shape_of(subject).moe_ffn_hidden_size
+    assert total is not None, "this row lacks the condition that the model has experts"
+    ranks = layout.expert_tensor_parallel_size
+    if total % ranks == 0:
+        return None
+    return Finding(
+        found=show(subject.config.parallelism.expert_tensor_parallel_size),
+        wanted=f"a divisor of {total}",
+        arithmetic=f"{_filled_in(subject.config, layout)}moe_ffn_hidden_size {total} / {ranks} leaves {total % ranks}",
+    )
+
+
+def world_of_the_model(subject: Subject) -> Finding | None:
+    """TP x CP x PP divides the world."""
+    layout = derive_layout(subject.config)
+    if layout.world_size % layout.model_size == 0:
+        return None
+    return Finding(
+        found=show(layout.world_size),
+        wanted=f"a multiple of {layout.model_size}",
+        arithmetic=f"world size {layout.world_size} / ({_model_sum(layout)}) leaves {layout.world_size % layout.model_size}",
+    )
+
+
+def world_of_the_experts(subject: Subject) -> Finding | None:
+    """ETP x EP x PP divides the world, whoever set it."""
+    layout = derive_layout(subject.config)
+    size = layout.expert_model_size
+    if layout.world_size % size == 0:
+        return None
+    total = (
+        f"expert tensor {layout.expert_tensor_parallel_size} x expert {layout.expert_model_parallel_size} "
+        f"x pipeline {layout.pipeline_model_parallel_size} = {size}"
+    )
+    return Finding(
+        found=show(layout.expert_model_parallel_size),
+        wanted="expert tensor x expert x pipeline to divide the world size",
+        arithmetic=f"{_filled_in(subject.config, layout)}{total} does not divide world size {layout.world_size}",
+    )
+
+
+def replicas(subject: Subject) -> Finding | None:
+    """DP is what the processes leave; only where both are set and the world itself fits."""
+    layout, asked = derive_layout(subject.config), subject.config.parallelism.data_parallel_size
+    if asked == layout.data_parallel_size or layout.world_size % layout.model_size:
+        return None
+    return Finding(
+        found=show(asked),
+        wanted=show(layout.data_parallel_size),
+        arithmetic=f"num_processes {layout.world_size} / ({_model_sum(layout)}) = {layout.data_parallel_size}",
+    )
+
+
+def layers_are_dealt(subject: Subject) -> Finding | None:
+    """Every pipeline stage gets its layers, evenly or with the ends that are asked for."""
+    parallelism = subject.config.parallelism
+    problem = deal(parallelism, num_layers=shape_of(subject).num_layers).problem
+    if not problem:
+        return None
+    return Finding(
+        found=show(parallelism.pipeline_model_parallel_size), wanted="stages of whole layers", arithmetic=problem
+    )
+
+
+def chunks_are_whole(subject: Subject) -> Finding | None:
+    """VPP divides every stage's layers; only where the layers could be dealt."""
+    parallelism, dealt = subject.config.parallelism, deal(subject.config.parallelism, num_layers=shape_of(subject).num_layers)
+    virtual = parallelism.virtual_pipeline_model_parallel_size
+    assert virtual is not None, "this row lacks the condition that the schedule is interleaved"
+    if dealt.problem or chunk_divisor(dealt.layers) % virtual == 0:
+        return None
+    stages = ", ".join(map(str, sorted(set(dealt.layers))))
+    return Finding(
+        found=show(virtual), wanted="a divisor of every stage's layers", arithmetic=f"stages of {stages} layers"
+    )
+
+
+def layout_is_written(subject: Subject) -> Finding | None:
+    """The written pipeline layout has the stages and the layers of the model."""
+    parallelism = subject.config.parallelism
+    written = parallelism.pipeline_model_parallel_layout
+    assert written is not None, "this row lacks the condition that the layout is written"
+    problem = written_problem(
+        written,
+        pipeline=parallelism.pipeline_model_parallel_size,
+        virtual=parallelism.virtual_pipeline_model_parallel_size,
+        num_layers=None if subject.architecture is None else subject.architecture.num_layers,
+        mtp_num_layers=subject.config.mtp.mtp_num_layers,
+    )
+    return Finding(found=written, wanted="every stage and layer once", arithmetic=problem) if problem else None
+
+
+def sequence_multiple(config: RunConfig) -> int:
+    """What a sequence's length must be a multiple of: CP cuts it into 2 x CP pieces, SP each rank's part into TP."""
+    parallelism = config.parallelism
+    context, tensor = parallelism.context_parallel_size, parallelism.tensor_model_parallel_size
+    return math.lcm(2 * context if context > 1 else 1, context * tensor if parallelism.sequence_parallel else 1)
+
+
+def sequence_is_cut(subject: Subject) -> Finding | None:
+    """CP and SP cut a sequence into equal parts."""
+    length, multiple = subject.config.model.seq_length, sequence_multiple(subject.config)
+    if length % multiple == 0:
+        return None
+    parallelism = subject.config.parallelism
+    context, parts = parallelism.context_parallel_size, list[str]()
+    if context > 1:
+        parts.append(f"2 x context {context} = {2 * context}")
+    if parallelism.sequence_parallel:
+        tensor = parallelism.tensor_model_parallel_size
+        parts.append(f"context {context} x tensor {tensor} = {context * tensor}")
+    return Finding(
+        found=show(length),
+        wanted=f"a multiple of {multiple}",
+        arithmetic=f"{' and '.join(parts)}; {length} / {multiple} leaves {length % multiple}",
+    )
+
+
+def sequence_was_trained(subject: Subject) -> Finding | None:
+    """The sequence is no longer than the positions the model knows."""
+    length, limit = subject.config.model.seq_length, shape_of(subject).max_position_embeddings
+    if length <= limit:
+        return None
+    return Finding(found=show(length), wanted=f"at most max_position_embeddings = {limit}")
+
+
+def response_fits(subject: Subject) -> Finding | None:
+    """The longest random prompt and its response fit the sequence."""
+    prompt, new = subject.config.job.max_prompt_tokens, subject.config.generation.max_new_tokens
+    length = subject.config.model.seq_length
+    if prompt + new <= length:
+        return None
+    return Finding(
+        found=show(length), wanted=f"at least {prompt + new}", arithmetic=f"prompt {prompt} + new {new} = {prompt + new}"
+    )
+
+
+def _model_sum(layout: Layout) -> str:
+    return (
+        f"tensor {layout.tensor_model_parallel_size} x context {layout.context_parallel_size} "
+        f"x pipeline {layout.pipeline_model_parallel_size} = {layout.model_size}"
+    )
+
+
+def _filled_in(config: RunConfig, layout: Layout) -> str:
+    """Who filled in ETP, where it was left null."""
+    if config.parallelism.expert_tensor_parallel_size is not None:
+        return ""
+    if config.parallelism.expert_model_parallel_size > 1:
+        return "expert_tensor_parallel_size is null, so Megatron-Bridge takes 1: "
+    tensor = layout.expert_tensor_parallel_size
+    return f"expert_tensor_parallel_size is null, so megatron-core takes tensor_model_parallel_size = {tensor}: "

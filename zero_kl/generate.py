@@ -1,0 +1,88 @@
+"""Sampling with Megatron's own dynamic engine (paged KV cache, continuous batching), with raw log-probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from megatron.core.inference.config import InferenceConfig
+from megatron.core.inference.contexts import DynamicInferenceContext
+from megatron.core.inference.engines import DynamicInferenceEngine
+from megatron.core.inference.model_inference_wrappers.gpt.gpt_inference_wrapper import GPTInferenceWrapper
+from megatron.core.inference.sampling_params import SamplingParams
+from megatron.core.inference.text_generation_controllers.text_generation_controller import TextGenerationController
+from megatron.core.inference.utils import InferenceMode
+from megatron.core.transformer.module import MegatronModule
+
+from launcher.errors import ExperimentError
+from launcher.schema import GenerationConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled:
+    """One request: the response's token ids and their raw fp32 log-probabilities, shape [len(tokens)], on the CPU."""
+
+    tokens: tuple[int, ...]
+    logprobs: torch.Tensor
+
+
+def generate(
+    model: MegatronModule,
+    *,
+    prompts: Sequence[Sequence[int]],
+    tokenizer: Any,
+    config: GenerationConfig,
+    max_sequence_length: int,
+    on_finished: Callable[[int, int], None],
+) -> list[Sampled]:
+    """Sample `max_new_tokens` for every prompt, in the prompts' order; `on_finished(done, total)` as requests end.
+
+    The model is unwrapped (no DDP, no precision wrapper) and is left in evaluation mode. Every rank of a model-parallel
+    group calls this with the same prompts. Raises ExperimentError where the engine gives up on a request.
+    """
+    context = DynamicInferenceContext(
+        model_config=model.config,
+        inference_config=InferenceConfig(
+            max_sequence_length=max_sequence_length,
+            buffer_size_gb=config.buffer_size_gb,  # pyright: ignore[reportArgumentType]: a fraction of a GB is fine
+            block_size_tokens=config.block_size_tokens,
+            max_requests=config.max_requests,
+            max_tokens=config.max_tokens,
+            materialize_only_last_token_logits=True,
+        ),
+    )
+    engine = DynamicInferenceEngine(TextGenerationController(GPTInferenceWrapper(model, context), tokenizer), context)
+    sampling = SamplingParams(
+        temperature=config.temperature,
+        top_k=config.top_k,
+        top_p=0.0 if config.top_p == 1.0 else config.top_p,  # upstream spells "off" as 0
+        num_tokens_to_generate=config.max_new_tokens,
+        return_log_probs=True,
+        skip_prompt_log_probs=True,
+        termination_id=-1,
+    )
+    try:
+        for request, prompt in enumerate(prompts):
+            engine.add_request(request, list(prompt), sampling)
+        return _collect(engine, num_requests=len(prompts), on_finished=on_finished)
+    finally:
+        InferenceMode.unset_active()  # else the next training forward asserts that logits are gathered
+
+
+def _collect(
+    engine: DynamicInferenceEngine, *, num_requests: int, on_finished: Callable[[int, int], None]
+) -> list[Sampled]:
+    finished: dict[int, Sampled] = {}
+    while engine.has_unfinished_requests():
+        for record in engine.step_modern()["finished_request_records"]:
+            request = record.merge()
+            if request.generated_log_probs is None:
+                raise ExperimentError(f"error: the engine gave up on request {request.request_id}: {request.events}")
+            finished[request.request_id] = Sampled(
+                tokens=tuple(int(t) for t in request.generated_tokens),
+                logprobs=torch.tensor(request.generated_log_probs, dtype=torch.float32),
+            )
+        on_finished(len(finished), num_requests)
+    return [finished[i] for i in range(num_requests)]

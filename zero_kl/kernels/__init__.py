@@ -1,0 +1,35 @@
+"""One switch for the kernels that make results independent of the batch. Each backend is a context that restores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from launcher.schema import Backend
+
+
+@contextmanager
+def enabled(backend: Backend) -> Iterator[None]:
+    """Switch the backend's kernels on for the block; `none` changes nothing.
+
+    On a GPU the caller has taken its device. Raises NodeError where a patch does not fit the installed versions.
+    """
+    with ExitStack() as stack:
+        if backend is Backend.cpu_reference:
+            from zero_kl.cpu_kernels import batch_invariant
+
+            stack.enter_context(batch_invariant())
+        if backend is Backend.megatron:
+            from megatron.core.transformer.custom_layers.batch_invariant_kernels import set_batch_invariant_mode
+
+            stack.enter_context(set_batch_invariant_mode(True))
+        if backend is Backend.te_native:
+            from zero_kl.kernels.te_native import starved
+
+            stack.enter_context(starved())
+        if backend in (Backend.te_native, Backend.megatron):
+            from zero_kl.kernels.moe import PATCHES
+            from zero_kl.patches import applied
+
+            stack.enter_context(applied(PATCHES))
+        yield
