@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from launcher.errors import ConfigError
-from launcher.keys import Key, keys_of
+from launcher.keys import Key, free_key_of, is_section, keys_of
 from launcher.suggest import NEAR, nearest, nearness
 
 _NUM_NEAR = 5
@@ -55,27 +55,27 @@ def unknown_option(group: str, *, option: str, options: Sequence[str]) -> Proble
 
 
 def unknown_name(name: str, *, value: str, options: Mapping[str, Sequence[str]]) -> Problem:
-    """Neither a group nor a key. The nearest group where the word is about as long as one, else the nearest keys."""
+    """Neither a group nor a key: the nearest group where a word without dots is near one, else the nearest keys."""
     group = nearest(name, options)[0]
     if "." not in name and nearness(name, group) >= NEAR:
         option = nearest(value, options[group])[0]
-        details = {"valid": ", ".join(nearest(name, options))}
-        return Problem(text=f"{name} is not a group", details=details, hint=choosing(group, option))
+        valid = ", ".join(nearest(name, options))
+        return Problem(text=f"{name} is not a group", details={"valid": valid}, hint=choosing(group, option))
     near = near_keys(name)
     if near:
-        return Problem(
-            text=f"{name} is not a key", details={"near": ", ".join(near)}, hint=f"{near[0]}={value}"
-        )
+        return Problem(text=f"{name} is not a key", details={"near": ", ".join(near)}, hint=f"{near[0]}={value}")
     head = name.partition(".")[0]
-    valid = [key for key in keys_of() if key.startswith(f"{head}.")] or list(options)
+    valid = nearest(name, [key for key in keys_of() if key.startswith(f"{head}.")] or list(options))
     return Problem(text=f"{name} is not a key", details={"valid": ", ".join(valid)})
 
 
 def near_keys(name: str) -> list[str]:
-    """The keys near enough to a misspelt one, the nearest first. A leaf that was taken for a section is the nearest."""
-    ranked = [key for key in nearest(name, keys_of()) if nearness(name, key) >= NEAR]
-    leaf = name.rpartition(".")[0]
-    return ([leaf] if leaf in keys_of() else ranked)[:_NUM_NEAR]
+    """The keys near enough to a misspelt one, the nearest first; entries of a free mapping that is misspelt too."""
+    head, _, last = name.rpartition(".")
+    if head in keys_of():
+        return [head]
+    entries = [f"{key.name}.{last}" for key in keys_of().values() if key.is_free and nearness(head, key.name) >= 0.8]
+    return [key for key in nearest(name, [*entries, *keys_of()]) if nearness(name, key) >= NEAR][:_NUM_NEAR]
 
 
 def wrong_value(key: Key, *, value: str) -> Problem:
@@ -93,22 +93,55 @@ def wrong_value(key: Key, *, value: str) -> Problem:
 
 def none_text(name: str, *, hint: str) -> Problem:
     """YAML and Hydra read None as a text of four letters."""
-    return Problem(text=f"{name} is the text None", details={"why": "nothing is spelt null: use null"}, hint=hint)
+    return Problem(text=f"{name} is the text None", details={"why": "YAML and Hydra know no None: use null"}, hint=hint)
 
 
-def no_entry(name: str, *, mapping: str, entries: Iterable[str], word: str) -> Problem:
-    """An entry of a free mapping that is not there is changed; adding one needs a +."""
-    near = [e for e in nearest(name.removeprefix(f"{mapping}."), entries)][:_NUM_NEAR]
+def refused_value(error: OmegaConfBaseException, *, word: str, entries: Sequence[str]) -> Problem:
+    """OmegaConf refuses the value of a word. `entries` are those of the free mapping that the word reaches into."""
+    name = re.sub(r"\[\d+\]$", "", str(error.full_key))
+    value = word.partition("=")[2]
+    if mapping := free_key_of(name):
+        return no_entry(name, mapping=mapping.name, entries=entries, word=word)
+    if name in keys_of():
+        return wrong_value(keys_of()[name], value=value)
+    if is_section(name):
+        valid = ", ".join(key for key in keys_of() if key.startswith(f"{name}."))
+        return Problem(text=f"{name} holds several keys, it cannot be {value}", details={"valid": valid})
+    return Problem(text=f"{name} is not a key", details={"near": ", ".join(near_keys(name))})
+
+
+def no_entry(name: str, *, mapping: str, entries: Sequence[str], word: str) -> Problem:
+    """An entry of a free mapping is changed or removed that is not there; adding one needs a +."""
+    near = nearest(name.removeprefix(f"{mapping}."), entries)[:_NUM_NEAR]
     details = {"near": ", ".join(near)} if near else {}
+    if word.startswith("~"):
+        return Problem(text=f"{name} is not there to be removed", details=details)
     details["why"] = f"{mapping} is a free mapping: a new entry is added with +"
     return Problem(text=f"{name} is not there to be changed", details=details, hint=f"+{word}")
 
 
-def missing_value(key: Key) -> Problem:
+def entry_exists(name: str, *, word: str) -> Problem:
+    """A + for an entry of a free mapping that is there already."""
+    return Problem(text=f"{name} is there already, + would add a new entry", hint=word.removeprefix("+"))
+
+
+def missing_value(name: str) -> Problem:
     """A ??? that nobody filled."""
+    key = keys_of().get(name)
+    details = {"needs": key.type_text} if key else {}
     return Problem(
-        text=f"{key.name} is required and not set", details={"needs": key.type_text}, hint=f"{key.name}={key.example}"
+        text=f"{name} is required and not set", details=details, hint=f"{name}={key.example if key else 'VALUE'}"
     )
+
+
+def unresolved(error: OmegaConfBaseException) -> Problem:
+    """An interpolation that leads nowhere, or to a value of another type."""
+    return Problem(text=f"{error.full_key} cannot be resolved", details={"why": reason(error)})
+
+
+def reason(error: OmegaConfBaseException) -> str:
+    """OmegaConf's own words, without its list of types."""
+    return str(error.msg).partition("\n")[0]
 
 
 def in_file(file: str, *, error: OmegaConfBaseException) -> Problem:
@@ -119,7 +152,7 @@ def in_file(file: str, *, error: OmegaConfBaseException) -> Problem:
     if isinstance(error, ConfigKeyError):
         return Problem(text=f"{file}: {name} is not a key", details={"near": ", ".join(near_keys(name))})
     key = keys_of().get(name)
-    details = {"why": str(error.msg).splitlines()[0]}
+    details = {"why": reason(error)}
     return Problem(text=f"{file}: {name} is refused", details=details | ({"needs": key.type_text} if key else {}))
 
 

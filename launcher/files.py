@@ -10,7 +10,7 @@ def write_text(path: Path, *, text: str) -> None:
     """Write through a temporary sibling and rename; a killed writer leaves the old file or none."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text)
+        temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -24,6 +24,6 @@ def write_json(path: Path, *, data: Any) -> None:
 def read_json(path: Path) -> Any:
     """The data of a JSON file; None where the file does not exist."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None

@@ -16,7 +16,6 @@ from typing import Any, cast
 
 from launcher.schema import RunConfig
 
-
 EXAMPLES: Mapping[type, str] = {bool: "true", int: "1", float: "1.0", str: "TEXT"}
 
 
@@ -117,6 +116,11 @@ def free_key_of(name: str) -> Key | None:
     return next((k for k in keys_of().values() if k.is_free and name.startswith(f"{k.name}.")), None)
 
 
+def is_section(name: str) -> bool:
+    """True for a group or a part of one: a name that keys begin with."""
+    return any(key.startswith(f"{name}.") for key in keys_of())
+
+
 def _key(field: Field[Any], *, owner: type, hint: Any) -> Key:
     required = field.default is MISSING and field.default_factory is MISSING
     default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -134,4 +138,3 @@ def _key(field: Field[Any], *, owner: type, hint: Any) -> Key:
 
 def _renamed(key: Key, *, prefix: str) -> Key:
     return replace(key, name=f"{prefix}.{key.name}")
-

@@ -1,4 +1,4 @@
-"""The words of the command line: read with Hydra's own grammar, and checked by name against groups, options and keys.
+"""The words of the command line: read with Hydra's own grammar, and judged by the groups, options and keys there are.
 
 Owns what can be said of a word before anything is composed. Values are judged in launcher.compose, by their types.
 """
@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from launcher.diagnose import Problem, choosing, none_text, unknown_name, unknown_option, wrong_value
-from launcher.keys import as_typed, free_key_of, keys_of
+from launcher.keys import as_typed, free_key_of, is_section, keys_of
 
 Options = Mapping[str, Sequence[str]]
 """The options of each group, `preset` among the groups."""
@@ -26,90 +26,90 @@ _PARSER = OverridesParser.create()
 
 def read_overrides(words: Sequence[str], *, options: Options) -> tuple[list[Override], list[Problem]]:
     """The words that can be tried, and what is wrong with the others. `input_line` of each is the word as typed."""
-    overrides: list[Override] = []
+    overrides: dict[str, Override] = {}
     problems: list[Problem] = []
-    for word in dict.fromkeys(words):
+    for word in words:
         for found in _read_word(word, options=options):
-            same = next((o for o in overrides if isinstance(found, Override) and _name(o) == _name(found)), None)
             if isinstance(found, Problem):
                 problems.append(found)
-            elif same is None:
-                overrides.append(found)
-            elif same.value() != found.value():
-                problems.append(_typed_twice(same, second=found))
-    return overrides, problems
+            elif (first := overrides.setdefault(found.key_or_group, found)).value() != found.value():
+                problems.append(_typed_twice(first, second=found))
+    return list(overrides.values()), problems
 
 
 def is_choice(override: Override, *, options: Options) -> bool:
-    """True where the word chooses an option of a group. A mapping is no choice: Hydra merges it into the group."""
-    return override.key_or_group in options and not isinstance(override.value(), dict)
+    """True where the word chooses an option of a group. A mapping is no choice: it is merged into the group's keys."""
+    group = override.key_or_group
+    return group in options and not (isinstance(override.value(), dict) and is_section(group))
 
 
 def _read_word(word: str, *, options: Options) -> Iterator[Override | Problem]:
     try:
         override = _PARSER.parse_overrides([word])[0]
     except HydraException as error:
-        yield _malformed(word, error=error, options=options)
+        yield _malformed(word, error=error) if "=" in word else _without_value(word, options=options)
         return
     problem = next((p for check in _CHECKS if (p := check(override, options))), None)
     if problem is not None:
         yield problem
-    elif is_choice(override, options=options) and override.value() not in options[override.key_or_group]:
+    elif _names_model_folder(override, options=options):
         yield from _model_folder(word, value=str(override.value()))
     else:
         yield override
 
 
+def _names_model_folder(override: Override, *, options: Options) -> bool:
+    value = override.value()
+    if override.key_or_group != "model" or not isinstance(value, str) or value in options["model"]:
+        return False
+    return "/" in value or Path(value).is_dir()
+
+
 def _model_folder(word: str, *, value: str) -> Iterator[Override | Problem]:
-    """model=FOLDER and model=ORGANISATION/NAME are model=hf with its path (made absolute: ranks start elsewhere)."""
+    """The three words that model=FOLDER stands for. The folder is made absolute since ranks may start elsewhere."""
     folder = Path(value).expanduser()
     if folder.is_dir():
         folder = folder.resolve()
         value = str(folder)
-    elif value.startswith((".", "~")) or not _HUB_ID.fullmatch(value):
+    elif not _HUB_ID.fullmatch(value):
         yield Problem(
-            text=f"model={value}: there is no such folder",
-            details={"why": "a value with a slash is a Hugging Face folder, or a Hub id such as organisation/name"},
+            text=f"{word}: there is no such folder",
+            details={"why": "a model with a slash is a Hugging Face folder, or a Hub id such as organisation/name"},
         )
         return
-    name = folder.name
-    for line in ("model=hf", f"model.hf_path={_quoted(value)}", f"model.name={_quoted(name)}"):
+    for line in ("model=hf", f"model.hf_path={_quoted(value)}", f"model.name={_quoted(folder.name)}"):
         override = _PARSER.parse_overrides([line])[0]
         override.input_line = word
         yield override
 
 
-def _malformed(word: str, *, error: HydraException, options: Options) -> Problem:
-    if "=" not in word:
-        return _without_value(word, options=options)
+def _malformed(word: str, *, error: HydraException) -> Problem:
+    """Mostly a text that needs quotes; where they do not help, Hydra's own words (below its line "Error parsing")."""
     name, _, value = word.partition("=")
-    quoted = f"{name.strip()}={_quoted(value.strip())}"
+    hint = f"{name.strip()}={_quoted(value.strip())}"
+    why = "a text with quotes, brackets, commas or a colon in it is put in quotes"
     try:
-        _PARSER.parse_overrides([quoted])
+        _PARSER.parse_overrides([hint])
     except HydraException:
-        quoted = ""
-    return Problem(
-        text=f"{word} cannot be read as KEY=VALUE", details={"why": str(error).splitlines()[0]}, hint=quoted
-    )
+        lines = [line for line in str(error).splitlines() if not line.startswith("Error parsing override")]
+        hint, why = "", lines[0]
+    return Problem(text=f"{word} cannot be read as KEY=VALUE", details={"why": why}, hint=hint)
 
 
 def _without_value(word: str, *, options: Options) -> Problem:
-    """The person may have meant an option (alone, or joined to its group by . or /), or a key of which the value lacks."""
+    """Meant was an option, alone or joined to its group by . or /, or a key whose value was forgotten."""
     name = word.lstrip("+~").replace("/", ".")
     group, _, option = name.rpartition(".")
-    groups = [group] if group else list(options)
-    hints = [choosing(g, option) for g in groups if option in options.get(g, ())]
-    hints += [f"{name}={keys_of()[name].example}"] if name in keys_of() else []
-    return Problem(
-        text=f"{word} has no value",
-        details={"why": "an override is KEY=VALUE or GROUP=OPTION, without spaces"},
-        hint=hints[0] if hints else "",
-    )
+    hints = [choosing(g, option) for g in ([group] if group else options) if option in options.get(g, ())]
+    if name in keys_of():
+        hints.append(f"{name}={keys_of()[name].example}")
+    why = "an override is KEY=VALUE or GROUP=OPTION, without spaces"
+    return Problem(text=f"{word} has no value", details={"why": why}, hint=hints[0] if hints else "")
 
 
 def _typed_twice(first: Override, *, second: Override) -> Problem:
     return Problem(
-        text=f"{_name(first)} is set twice, to different values",
+        text=f"{first.key_or_group} is set twice, to different values",
         details={"first": str(first.input_line), "then": str(second.input_line)},
         hint=str(second.input_line),
     )
@@ -119,62 +119,77 @@ def _check_form(override: Override, options: Options) -> Problem | None:
     """Parts of Hydra's grammar that mean nothing to one run of this program."""
     del options
     word = str(override.input_line)
-    name = _name(override)
+    if not override.key_or_group:
+        return Problem(text=f"{word} has no key")
     if override.is_sweep_override():
         return Problem(
             text=f"{word} names several values",
-            details={"why": "a run takes one; a list is typed in brackets, a text with commas in quotes"},
+            details={"why": "one run takes one value; a list is typed in brackets, a text with commas in quotes"},
             hint=f"{override.get_key_element()}={_first_value(override)}",
         )
     if override.package is not None:
-        return Problem(
-            text=f"{word}: a group has one place, @{override.package} cannot be given",
-            hint=word.replace(f"@{override.package}", ""),
-        )
-    if re.match(r"hydra\b", name):
-        return Problem(text=f"{word}: Hydra only composes here, its own settings would have no effect")
+        hint = word.replace(f"@{override.package}", "", 1)
+        return Problem(text=f"{word}: a group has one place in the configuration, @ cannot move it", hint=hint)
+    if re.match(r"hydra\b", override.key_or_group):
+        return Problem(text=f"{word}: Hydra only composes here; its own settings would have no effect")
     return None
 
 
 def _check_choice(override: Override, options: Options) -> Problem | None:
-    group, value = _name(override), override.value()
-    if not is_choice(override, options=options):
+    if not is_choice(override, options=options) or _names_model_folder(override, options=options):
         return None
+    group, value = override.key_or_group, override.value()
     if override.is_delete():
-        return Problem(text=f"~{group}: every run needs this group", details={"valid": ", ".join(options[group])})
-    option = as_typed(value)
-    if option not in options[group] or not isinstance(value, str):
-        is_path = group == "model" and isinstance(value, str) and ("/" in value or Path(value).is_dir())
-        return None if is_path else unknown_option(group, option=option, options=options[group])
-    if str(override.input_line).startswith(("+preset=", group if group != "preset" else "+preset=")):
+        return Problem(text=f"{override.input_line}: every run has this group", details=_valid(options[group]))
+    if isinstance(value, list) and value and value[0] in options[group]:
+        why = "each option starts from the defaults of its group and would undo the one before"
+        hint = choosing(group, str(value[0]))
+        return Problem(text=f"{override.input_line}: a run has one option of {group}", details={"why": why}, hint=hint)
+    if not isinstance(value, str) or value not in options[group]:
+        return unknown_option(group, option=as_typed(value), options=options[group])
+    if override.get_key_element() == choosing(group, value).partition("=")[0]:
         return None
     verb = "added with one +" if group == "preset" else "chosen without +"
-    return Problem(text=f"{override.input_line}: a {group} is {verb}", hint=choosing(group, option))
+    return Problem(text=f"{override.input_line}: an option of {group} is {verb}", hint=choosing(group, value))
 
 
 def _check_key(override: Override, options: Options) -> Problem | None:
-    name, word = _name(override), str(override.input_line)
-    if name in options or name in keys_of() or free_key_of(name) or _is_section(name):
+    name, value = override.key_or_group, str(override.input_line).partition("=")[2]
+    if name in options or name in keys_of() or is_section(name) or free_key_of(name):
         return None
     dotted = name.replace("/", ".")
     group, _, option = dotted.rpartition(".")
-    value = word.partition("=")[2]
     if option in options.get(group, ()):
-        return Problem(text=f"{name}: an option is chosen with =", hint=choosing(group, option))
+        return Problem(text=f"{override.input_line}: an option is chosen with =", hint=choosing(group, option))
     if dotted in keys_of():
-        return Problem(text=f"{name}: a key is joined to its group with . and not /", hint=f"{dotted}={value}")
+        return Problem(text=f"{override.input_line}: a key has dots, not slashes", hint=f"{dotted}={value}")
     return unknown_name(dotted, value=value, options=options)
 
 
-def _check_value(override: Override, options: Options) -> Problem | None:
-    """What OmegaConf would take silently: the text None, and any number for true."""
-    del options
-    name, value = _name(override), override.value()
+def _check_sign(override: Override, options: Options) -> Problem | None:
+    """The keys of the schema are all there: none can be added or removed. Entries of a free mapping can."""
+    name, word = override.key_or_group, str(override.input_line)
     key = keys_of().get(name)
+    if free_key_of(name) or is_choice(override, options=options) or (key and key.is_free and not override.is_delete()):
+        return None
+    if override.is_delete():
+        hint = f"{name}={key.example if key.required else as_typed(key.default)}" if key else ""
+        return Problem(text=f"{word}: a key of the schema cannot be removed", hint=hint)
+    if override.is_add() or (override.is_force_add() and not key):
+        return Problem(text=f"{word}: the key is there already, + would add a new one", hint=word.lstrip("+"))
+    return None
+
+
+def _check_value(override: Override, options: Options) -> Problem | None:
+    """What OmegaConf would take silently: the text None, and any whole number for true."""
+    del options
+    value = override.value()
+    key = keys_of().get(override.key_or_group)
     if key and value == "None":
         return wrong_value(key, value="None")
-    if _holds_none(value):
-        return none_text(name, hint=re.sub(r"\bNone\b", "null", str(override.input_line)))
+    if holds_none_text(value):
+        hint = re.sub(r"\bNone\b", "null", str(override.input_line))
+        return none_text(override.key_or_group, hint=hint)
     if key and key.type is bool and type(value) is int and value not in (0, 1):
         return wrong_value(key, value=str(value))
     return None
@@ -184,24 +199,22 @@ _CHECKS: tuple[Callable[[Override, Options], Problem | None], ...] = (
     _check_form,
     _check_choice,
     _check_key,
+    _check_sign,
     _check_value,
 )
 
 
-def _name(override: Override) -> str:
-    return override.key_or_group
-
-
-def _is_section(name: str) -> bool:
-    return any(key.startswith(f"{name}.") for key in keys_of())
-
-
-def _holds_none(value: Any) -> bool:
+def holds_none_text(value: Any) -> bool:
+    """True for the text None, also inside a mapping or a list: YAML has no None, so somebody meant null."""
     if isinstance(value, dict):
-        return any(_holds_none(item) for item in cast(dict[Any, Any], value).values())
+        return any(holds_none_text(item) for item in cast(dict[Any, Any], value).values())
     if isinstance(value, list):
-        return any(_holds_none(item) for item in cast(list[Any], value))
+        return any(holds_none_text(item) for item in cast(list[Any], value))
     return value == "None"
+
+
+def _valid(names: Sequence[str]) -> dict[str, str]:
+    return {"valid": ", ".join(names)}
 
 
 def _first_value(override: Override) -> str:
@@ -209,5 +222,5 @@ def _first_value(override: Override) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A text in the quotes of Hydra's grammar."""
+    """A text in the double quotes of Hydra's grammar."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -36,15 +36,20 @@ class RankRecord:
     error: str = ""
 
     @property
-    def is_gone(self) -> bool:
-        """True where the record says running and this host has no such process any more."""
-        if self.state is not RankState.RUNNING or self.host != socket.gethostname():
-            return False
+    def is_alive(self) -> bool:
+        """True where this host has the process; a process of another host is taken to be alive."""
+        if self.host != socket.gethostname():
+            return True
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
         except FileNotFoundError:
-            return True
-        return stat.rpartition(")")[2].split()[0] == "Z"
+            return False
+        return stat.rpartition(")")[2].split()[0] != "Z"
+
+    @property
+    def is_gone(self) -> bool:
+        """True where the record says running and the process is not there any more: it was killed or crashed."""
+        return self.state is RankState.RUNNING and not self.is_alive
 
 
 def write_rank(paths: AttemptPaths, *, rank: int, state: RankState, exit_code: int = 0, error: str = "") -> None:

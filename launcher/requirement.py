@@ -79,7 +79,7 @@ class Want(Protocol):
         """The wish in words, for `explain` and the docs page."""
         ...
 
-    def find(self, subject: Subject, key: str) -> Finding | None:
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
         """None where the wish is met."""
         ...
 
@@ -93,6 +93,11 @@ def show(value: Any) -> str:
     return str(value.value) if isinstance(value, Enum) else str(value)
 
 
+def _same(found: Any, wanted: Any) -> bool:
+    """Equal, and both or neither a bool: Python takes true for 1."""
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
+
+
 @dataclass(frozen=True)
 class Equals:
     """The key has exactly this value (compared with its type: true is not 1)."""
@@ -103,16 +108,16 @@ class Equals:
     def text(self) -> str:
         return show(self.value)
 
-    def find(self, subject: Subject, key: str) -> Finding | None:
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
         found = subject.value(key)
-        if found == self.value and isinstance(found, bool) == isinstance(self.value, bool):
+        if _same(found, self.value):
             return None
         return Finding(found=show(found), wanted=self.text, hints=(f"{key}={self.text}",))
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """The key has one of these values; the first is the one to suggest."""
+    """The key has one of these values, types compared too; the first is the one to suggest."""
 
     values: tuple[Any, ...]
 
@@ -120,9 +125,9 @@ class OneOf:
     def text(self) -> str:
         return " or ".join(show(v) for v in self.values)
 
-    def find(self, subject: Subject, key: str) -> Finding | None:
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
         found = subject.value(key)
-        if found in self.values:
+        if any(_same(found, value) for value in self.values):
             return None
         return Finding(found=show(found), wanted=self.text, hints=(f"{key}={show(self.values[0])}",))
 
@@ -140,7 +145,7 @@ class Between:
             return f"at least {self.low}"
         return f"at most {self.high}" if self.low is None else f"between {self.low} and {self.high}"
 
-    def find(self, subject: Subject, key: str) -> Finding | None:
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
         found = subject.value(key)
         if found is None:
             return None
@@ -161,7 +166,7 @@ class Check:
     text: str
     test: Callable[[Subject], Finding | None]
 
-    def find(self, subject: Subject, key: str) -> Finding | None:
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
         del key  # the test knows its keys; the row's key is where the error points
         return self.test(subject)
 
@@ -184,7 +189,7 @@ class Requirement:
         """The violation of this row by this subject, or None (also where the row does not apply)."""
         if not self.when.test(subject):
             return None
-        finding = self.want.find(subject, self.key)
+        finding = self.want.find(subject, key=self.key)
         return None if finding is None else Violation(row=self, finding=finding)
 
 

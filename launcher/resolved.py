@@ -7,32 +7,42 @@ from __future__ import annotations
 
 import typing
 from dataclasses import is_dataclass
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from launcher.diagnose import in_file, refusal
 from launcher.errors import ConfigError
 from launcher.keys import keys_of, plain
 from launcher.schema import RunConfig
-from launcher.suggest import nearest
 
 
-def schema_node(cls: type = RunConfig) -> DictConfig:
-    """The dataclass as a typed node that accepts merges and refuses keys it does not declare.
+@cache
+def schema_node() -> DictConfig:
+    """RunConfig as a typed node that accepts merges and refuses keys it does not declare. Shared: merge into a copy.
 
-    The node of a frozen dataclass is read-only, and then refuses every merge (ours and Hydra's). A required group is
-    filled with its own node here: a merge into one that is still missing would make a new read-only node.
+    OmegaConf makes the node of a frozen dataclass read-only, and that refuses every merge (ours and Hydra's). A
+    required group would be missing, and a merge into one that is missing makes a read-only node again: so all are set.
     """
-    node = OmegaConf.structured(cls)
+    node = OmegaConf.structured(RunConfig)
     OmegaConf.set_readonly(node, None)
-    for name, hint in typing.get_type_hints(cls).items():
-        if is_dataclass(hint):
-            node[name] = schema_node(cast(type, hint))
+    with flag_override(node, "no_deepcopy_set_nodes", True):
+        for name, hint in typing.get_type_hints(RunConfig).items():
+            if is_dataclass(hint):
+                node[name] = OmegaConf.structured(hint)
+                _make_writable(node[name])
     return node
+
+
+def _make_writable(node: DictConfig) -> None:
+    OmegaConf.set_readonly(node, None)
+    for name in node:
+        if not OmegaConf.is_missing(node, name) and OmegaConf.is_dict(node[name]):
+            _make_writable(node[name])
 
 
 def to_config(node: DictConfig) -> RunConfig:
@@ -57,7 +67,7 @@ def load_resolved(path: Path) -> RunConfig:
     except YAMLError as error:
         raise ConfigError(f"error: {path} is not YAML: {error}") from None
     except OmegaConfBaseException as error:
-        raise ConfigError(f"error: {path}: {_reason(error)}") from None
+        raise refusal([in_file(str(path), error=error)]) from None
 
 
 def flatten(config: RunConfig) -> dict[str, Any]:
@@ -69,17 +79,5 @@ def delta_from_defaults(config: RunConfig) -> dict[str, Any]:
     """The leaves that differ from the schema's defaults; those without a default are always among them."""
     keys = keys_of()
     return {
-        name: value
-        for name, value in flatten(config).items()
-        if keys[name].required or value != keys[name].default
+        name: value for name, value in flatten(config).items() if keys[name].required or value != keys[name].default
     }
-
-
-def _reason(error: OmegaConfBaseException) -> str:
-    key = str(error.full_key)
-    if isinstance(error, MissingMandatoryValue):
-        return f"{key} is missing"
-    if isinstance(error, ConfigKeyError):
-        return f"{key} is not a key\n  near:   {', '.join(nearest(key, keys_of())[:5])}"
-    wanted = f"\n  needed: {keys_of()[key].type_text}" if key in keys_of() else ""
-    return f"{key}: {error.msg}{wanted}"

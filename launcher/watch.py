@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
 import time
 from dataclasses import dataclass
 
@@ -36,13 +39,13 @@ def watch_local(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console:
     try:
         failure = _follow(job, paths=paths, num_ranks=num_ranks, console=console)
     except BaseException:
-        _end(job)
+        _end(job, paths=paths)
         _write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
         raise
     if failure is None:
         _write_outcome(paths, state="finished", exit_code=ExitCode.OK)
         return
-    _end(job)
+    _end(job, paths=paths)
     _write_outcome(paths, state="failed", exit_code=failure.exit_code)
     error = ExperimentError(_triage(failure, job=job, paths=paths))
     error.exit_code = ExitCode(failure.exit_code)
@@ -102,13 +105,24 @@ def _disk_note(paths: AttemptPaths) -> str:
     return f"\n  why:    the disk of {paths.root} is full ({free} bytes free)\nhint: output_dir=/a/folder/with/space"
 
 
-def _end(job: Job[None]) -> None:
-    """Interrupt submitit's controller, which ends its tasks, and wait until it is gone."""
-    while not job.done():
+def _end(job: Job[None], *, paths: AttemptPaths) -> None:
+    """End every rank and wait until submitit's controller is gone: ask, then kill, then take the controller too."""
+    for sign in (signal.SIGINT, signal.SIGKILL):
+        for record in read_ranks(paths):
+            if record.is_alive and record.host == socket.gethostname():
+                os.kill(record.pid, sign)
+        if _wait_until_over(job):
+            return
+    while not job.done():  # ranks that had not come as far as a record
         job.cancel()
-        deadline = time.monotonic() + 5.0
-        while not job.done() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        _wait_until_over(job)
+
+
+def _wait_until_over(job: Job[None]) -> bool:
+    deadline = time.monotonic() + _GRACE_S
+    while not job.done() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return job.done()
 
 
 def _write_outcome(paths: AttemptPaths, *, state: str, exit_code: int) -> None:

@@ -58,12 +58,12 @@ def _equality(report: Report) -> Table:
 
 def _equality_cells(m: Measurement) -> list[str]:
     estimates = (m.max_abs_diff, m.mean_abs_diff, m.k1, m.k2, m.k3)
-    counts = [figures.count(m.n), figures.count(m.n_exact), figures.percent(m.n_exact, m.n)]
+    counts = [figures.count(m.n), figures.count(m.n_exact), figures.percent(m.n_exact, of=m.n)]
     return counts + [figures.scientific(v) for v in estimates]
 
 
 def _speed(report: Report) -> Table:
-    table = _table("step", "generation tokens/s", "training tokens/s")
+    table = _table("step", "generation tokens/s", "training tokens/s", "update tokens/s")
     for t in report.throughput:
         table.add_row(str(t.step), *_speed_cells(t))
     table.add_section()
@@ -72,7 +72,8 @@ def _speed(report: Report) -> Table:
 
 
 def _speed_cells(t: Throughput) -> list[str]:
-    return [figures.rate(t.generation_tokens_per_s), figures.rate(t.training_tokens_per_s)]
+    rates = (t.generation_tokens_per_s, t.training_tokens_per_s, t.update_tokens_per_s)
+    return [figures.rate(rate) for rate in rates]
 
 
 def _first_mismatches(report: Report) -> RenderableType:
@@ -97,11 +98,12 @@ _ROWS: tuple[tuple[str, Callable[[Report], str | Text]], ...] = (
     ("measurements", lambda r: str(len(r.measurements))),
     ("tokens", lambda r: figures.count(r.total.n)),
     ("exact", lambda r: figures.count(r.total.n_exact)),
-    ("%", lambda r: figures.percent(r.total.n_exact, r.total.n)),
+    ("%", lambda r: figures.percent(r.total.n_exact, of=r.total.n)),
     ("max |Δ|", lambda r: figures.scientific(r.total.max_abs_diff)),
     ("k3", lambda r: figures.scientific(r.total.k3)),
     ("generation tok/s", lambda r: figures.rate(r.total_throughput.generation_tokens_per_s)),
     ("training tok/s", lambda r: figures.rate(r.total_throughput.training_tokens_per_s)),
+    ("update tok/s", lambda r: figures.rate(r.total_throughput.update_tokens_per_s)),
 )
 
 

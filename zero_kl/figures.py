@@ -27,11 +27,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
-def percent(part: int, whole: int) -> str:
+def percent(part: int, *, of: int) -> str:
     """17.85, rounded down: 100 means every one. A dash for a share of nothing."""
-    if not whole:
+    if not of:
         return "–"
-    hundredths = part * 10_000 // whole
+    hundredths = part * 10_000 // of
     return "100" if hundredths == 10_000 else f"{hundredths // 100}.{hundredths % 100:02}"
 
 

@@ -46,5 +46,5 @@ def render_page(report: Report) -> str:
         claim=figures.CLAIMS[report.platform],
         plot=plot.plot(report.measurements),
         frame=plot,
-        longest_s=max(report.stages_s.values(), default=0),
+        longest_s=max(report.stages_s.values(), default=0.0) or 1.0,
     )

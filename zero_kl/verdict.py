@@ -130,6 +130,11 @@ class Throughput:
 
     training_s: float
 
+    update_tokens: int = 0
+    """Tokens, prompt and response, through the optimizer step that follows (forward, backward, update); 0: none did."""
+
+    update_s: float = 0.0
+
     @property
     def generation_tokens_per_s(self) -> float:
         """NaN where nothing was timed."""
@@ -139,6 +144,11 @@ class Throughput:
     def training_tokens_per_s(self) -> float:
         """NaN where nothing was timed."""
         return self.training_tokens / self.training_s if self.training_s else math.nan
+
+    @property
+    def update_tokens_per_s(self) -> float:
+        """NaN where no step followed."""
+        return self.update_tokens / self.update_s if self.update_s else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +217,8 @@ class Report:
             generation_s=sum(t.generation_s for t in self.throughput),
             training_tokens=sum(t.training_tokens for t in self.throughput),
             training_s=sum(t.training_s for t in self.throughput),
+            update_tokens=sum(t.update_tokens for t in self.throughput),
+            update_s=sum(t.update_s for t in self.throughput),
         )
 
     @property

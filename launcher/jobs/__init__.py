@@ -20,10 +20,10 @@ def platform(config: RunConfig) -> Iterator[None]:
     with ExitStack() as stack:
         if config.platform.kind is PlatformKind.cpu:
             from megatron_setup import cpu
-            from megatron_setup.cpu.attention import use_core
 
             cpu.install()
             if config.zero_kl.backend is Backend.cpu_reference:
+                from megatron_setup.cpu.attention import use_core
                 from zero_kl.cpu_kernels import attention
 
                 stack.enter_context(use_core(attention))

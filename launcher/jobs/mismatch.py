@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,11 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     for step in range(setup.config.job.num_steps + 1):
         current = _measure(setup, tokenizer=tokenizer, step=step)
         measurement, speed = _gather(current, step=step)
+        if step < setup.config.job.num_steps:
+            seconds = _train(setup, data=current, step=step)
+            speed = replace(speed, update_tokens=speed.training_tokens, update_s=seconds)
         measurements.append(measurement)
         throughput.append(speed)
-        if step < setup.config.job.num_steps:
-            _train(setup, data=current, step=step)
     if setup.rank == 0:
         report = _report(setup, paths=paths, measurements=measurements, throughput=throughput, started=started)
         write_report(report, folder=paths.root)
@@ -186,12 +187,16 @@ def _responses(current: Round) -> list[Response]:
     ]
 
 
-def _train(setup: Setup, *, data: Round, step: int) -> None:
-    """One policy-gradient step on what was sampled; advantages are drawn, since no reward is needed to move weights."""
+def _train(setup: Setup, *, data: Round, step: int) -> float:
+    """One policy-gradient step on what was sampled; returns its seconds on this rank.
+
+    Advantages are drawn: no reward is needed to move weights.
+    """
     assert setup.optimizer is not None, "the setup pipeline was stopped before the optimizer"
     shown = _shown(setup, stage=f"step {step + 1}: train", unit="steps")
     shown(0, 1)
     generator = random.Random(setup.config.job.seed + step)
+    started = time.perf_counter()
     policy_gradient_step(
         setup.model,
         optimizer=setup.optimizer,
@@ -202,6 +207,7 @@ def _train(setup: Setup, *, data: Round, step: int) -> None:
         row_multiple=_row_multiple(setup),
     )
     shown(1, 1)
+    return time.perf_counter() - started
 
 
 def _report(

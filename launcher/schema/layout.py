@@ -33,6 +33,11 @@ class Layout:
         """Ranks that hold one copy of the experts: ETP x EP x PP."""
         return self.expert_tensor_parallel_size * self.expert_model_parallel_size * self.pipeline_model_parallel_size
 
+    @property
+    def smallest_world(self) -> int:
+        """The fewest ranks that both grids fit: every valid world is a multiple."""
+        return math.lcm(self.model_size, self.expert_model_size)
+
 
 def derive_layout(config: RunConfig) -> Layout:
     """The layout of a run.

@@ -28,7 +28,9 @@ def install() -> None:
     if _installed:
         return
     if torch.cuda.is_available():
-        raise NodeError("platform=cpu is for machines without a GPU, and this one has a GPU: use platform=hopper or blackwell")
+        raise NodeError(
+            "platform=cpu is for machines without a GPU, and this one has a GPU: use platform=hopper or blackwell"
+        )
     apply_replacements(TORCH)
     CudaIsCpu().__enter__()
     import_megatron()

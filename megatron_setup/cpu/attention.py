@@ -61,9 +61,7 @@ def use_core(function: CoreAttentionFunction) -> Iterator[None]:
 def _attend_to_end(query: Tensor, key: Tensor, value: Tensor, *, scale: float) -> Tensor:
     """Causal attention of the last `len(query)` positions over all keys."""
     num_keys = key.shape[0]
-    return _core(
-        query, key, value, scale=scale, query_positions=torch.arange(num_keys - query.shape[0], num_keys)
-    )
+    return _core(query, key, value, scale=scale, query_positions=torch.arange(num_keys - query.shape[0], num_keys))
 
 
 class CoreAttention(MegatronModule):
@@ -143,7 +141,7 @@ def _check_supported(config: TransformerConfig, *, attention_dropout: float | No
 
 
 class _GatherSequence(torch.autograd.Function):
-    """Gather the chunks that context parallelism dealt to the ranks (rank r has r and 2n-1-r), in order, along dim 0."""
+    """All chunks in order, along dim 0: of the 2n chunks of context parallelism, rank r holds r and 2n-1-r."""
 
     @staticmethod
     def forward(ctx, chunks: Tensor, group: torch.distributed.ProcessGroup) -> Tensor:

@@ -124,8 +124,17 @@ class DeviceProperties:
     multi_processor_count = 1
 
 
+def leave_uncompiled[T](function: T) -> T:
+    """`torch.compile` as megatron uses it, a bare decorator; an option is an error rather than ignored."""
+    return function
+
+
 def do_nothing(*_: object, **__: object) -> None:
     """Calls that have an effect on a GPU only."""
+
+
+def set_device(device: object) -> None:
+    """Nothing: a process has one device."""
 
 
 def no_context(*_: object, **__: object) -> AbstractContextManager[None]:

@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from megatron.core.models.backends import BackendSpecProvider
 from megatron.core.tensor_parallel.layers import ColumnParallelLinear, RowParallelLinear
 from megatron.core.transformer.mlp import MLPSubmodules
 from megatron.core.transformer.moe.experts import SequentialMLP
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch import Tensor
+from torch.nn.functional import layer_norm, rms_norm
 
 from launcher.errors import ConfigError
 from megatron_setup.cpu.attention import CoreAttention
@@ -91,9 +91,9 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
         """[s, b, input_size] -> [s, b, output_size / tp], and the bias where it is not yet added."""
         shape, eps = input_.shape[-1:], self.config.layernorm_epsilon
         if self.config.normalization == "RMSNorm":
-            normed = F.rms_norm(input_, shape, self.layer_norm_weight, eps)
+            normed = rms_norm(input_, shape, self.layer_norm_weight, eps)
         else:
-            normed = F.layer_norm(input_, shape, self.layer_norm_weight, self.layer_norm_bias, eps)
+            normed = layer_norm(input_, shape, self.layer_norm_weight, self.layer_norm_bias, eps)
         return super().forward(normed, weight, runtime_gather_output)
 
 
@@ -110,7 +110,7 @@ def _mark_sequence_parallel(*params: Tensor | None, config: TransformerConfig) -
     """`finalize_model_grads` sums the gradients of marked weights over the tensor-parallel ranks."""
     for param in params:
         if param is not None:
-            setattr(param, "sequence_parallel", config.sequence_parallel)
+            param.sequence_parallel = config.sequence_parallel
 
 
 class SpecProvider(BackendSpecProvider):

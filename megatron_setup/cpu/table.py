@@ -15,11 +15,10 @@ def _cuda(*names: str) -> tuple[str, ...]:
 
 
 TORCH = (
-    # first: torch._dynamo must be imported before it can see the stand-ins, two names of one function confuse it
     Replacement(
-        targets=("torch._dynamo.config.disable",),
-        by=Constant(True),
-        why="megatron's jit_fuser is torch.compile: 16 s of inductor for fusions of tiny tensors",
+        targets=("torch.compile",),
+        by=f"{_DEVICE}.leave_uncompiled",
+        why="megatron's jit_fuser: 16 s of inductor for the fusions of a tiny model",
     ),
     Replacement(
         targets=_cuda("current_device"),
@@ -37,7 +36,9 @@ TORCH = (
         why="megatron-core's optimizers compare the type's name with torch.cuda.FloatTensor and refuse others",
     ),
     Replacement(
-        targets=_cuda("Stream", "ExternalStream"), by=f"{_DEVICE}.Stream", why="a stream cannot be made without a driver"
+        targets=_cuda("Stream", "ExternalStream"),
+        by=f"{_DEVICE}.Stream",
+        why="a stream cannot be made without a driver",
     ),
     Replacement(targets=_cuda("Event"), by=f"{_DEVICE}.Event", why="an event cannot be made without a driver"),
     Replacement(
@@ -50,7 +51,6 @@ TORCH = (
     ),
     Replacement(
         targets=_cuda(
-            "set_device",
             "set_stream",
             "synchronize",
             "empty_cache",
@@ -60,6 +60,12 @@ TORCH = (
         ),
         by=f"{_DEVICE}.do_nothing",
         why="housekeeping of a GPU, which fails without a driver",
+    ),
+    Replacement(
+        # not `do_nothing`: torch._dynamo has other rules for this name, and refuses one object with two rules
+        targets=_cuda("set_device"),
+        by=f"{_DEVICE}.set_device",
+        why="megatron takes its rank's device",
     ),
     Replacement(targets=_cuda("device_count"), by=f"{_DEVICE}.one", why="megatron divides ranks by devices per node"),
     Replacement(
@@ -108,6 +114,11 @@ TORCH = (
 )
 
 MEGATRON = (
+    Replacement(
+        targets=("megatron.core.transformer.transformer_config.TransformerConfig.__post_init__",),
+        by="megatron_setup.cpu.fusions.post_init_without_fusions",
+        why="Bridge turns fusions of Transformer Engine on for Llama and Qwen MoE, and megatron-core refuses them",
+    ),
     Replacement(
         targets=tuple(
             f"megatron.core.{module}.TESpecProvider"

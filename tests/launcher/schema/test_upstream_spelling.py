@@ -106,6 +106,8 @@ CHOICES: list[tuple[type[Enum], str, set[str]]] = [
     (model.DropoutPosition, f"{LORA}.dropout_position", set()),
 ]
 
+ENUMS = sorted({enum for enum, _, _ in CHOICES}, key=lambda enum: enum.__name__)
+
 MODULE_LISTS = [
     (performance.RecomputeModule, "recompute_modules"),
     (performance.OffloadModule, "offload_modules"),
@@ -180,7 +182,7 @@ def test_load_balancing_is_upstreams() -> None:
     assert {member.value for member in moe.LoadBalancing} == listed
 
 
-@pytest.mark.parametrize("enum", sorted({c[0] for c in CHOICES}, key=lambda e: e.__name__))
+@pytest.mark.parametrize("enum", ENUMS)
 def test_a_choice_is_typed_as_it_is_spelt(enum: type[Enum]) -> None:
     """OmegaConf reads a member by its name and we print its value; a hint must be typeable."""
     assert [member.name for member in enum] == [member.value for member in enum]

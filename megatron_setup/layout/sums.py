@@ -10,7 +10,7 @@ from collections.abc import Callable
 from launcher.requirement import Finding, Subject, show
 from launcher.schema import Architecture, RunConfig
 from launcher.schema.layout import Layout, derive_layout
-from megatron_setup.stages import chunk_divisor, deal, written_problem
+from megatron_setup.layout.stages import chunk_divisor, deal, written_problem
 
 Sum = Callable[[Subject], Finding | None]
 
@@ -30,10 +30,17 @@ def divides(key: str, *, size: Callable[[Architecture], int | None], what: str) 
         if total % ranks == 0:
             return None
         return Finding(
-            found=show(ranks), wanted=f"a divisor of {total}", arithmetic=f"{what} {total} / {ranks} leaves {total % ranks}"
+            found=show(ranks),
+            wanted=f"a divisor of {total}",
+            arithmetic=f"{what} {total} / {ranks} leaves {total % ranks}",
         )
 
     return check
+
+
+def qkv_size(shape: Architecture) -> int:
+    """Rows of the matrix that makes queries, keys and values."""
+    return (shape.num_attention_heads + 2 * shape.num_query_groups) * shape.kv_channels
 
 
 def query_groups(subject: Subject) -> Finding | None:
@@ -44,7 +51,7 @@ def query_groups(subject: Subject) -> Finding | None:
     return Finding(
         found=show(ranks),
         wanted=f"a divisor or a multiple of {groups}",
-        arithmetic=f"query groups {groups} / {ranks} leaves {groups % ranks}, {ranks} / {groups} leaves {ranks % groups}",
+        arithmetic=f"{groups} query groups and {ranks} ranks: neither divides the other",
     )
 
 
@@ -65,20 +72,21 @@ def expert_matrices(subject: Subject) -> Finding | None:
 def world_of_the_model(subject: Subject) -> Finding | None:
     """TP x CP x PP divides the world."""
     layout = derive_layout(subject.config)
-    if layout.world_size % layout.model_size == 0:
+    rest = layout.world_size % layout.model_size
+    if rest == 0:
         return None
     return Finding(
         found=show(layout.world_size),
         wanted=f"a multiple of {layout.model_size}",
-        arithmetic=f"world size {layout.world_size} / ({_model_sum(layout)}) leaves {layout.world_size % layout.model_size}",
+        arithmetic=f"world size {layout.world_size} / ({_model_sum(layout)}) leaves {rest}",
     )
 
 
 def world_of_the_experts(subject: Subject) -> Finding | None:
-    """ETP x EP x PP divides the world, whoever set it."""
+    """ETP x EP x PP divides the world; silent where it divides TP x CP x PP, whose own rule then says it all."""
     layout = derive_layout(subject.config)
     size = layout.expert_model_size
-    if layout.world_size % size == 0:
+    if layout.world_size % size == 0 or layout.model_size % size == 0:
         return None
     total = (
         f"expert tensor {layout.expert_tensor_parallel_size} x expert {layout.expert_model_parallel_size} "
@@ -116,7 +124,10 @@ def layers_are_dealt(subject: Subject) -> Finding | None:
 
 def chunks_are_whole(subject: Subject) -> Finding | None:
     """VPP divides every stage's layers; only where the layers could be dealt."""
-    parallelism, dealt = subject.config.parallelism, deal(subject.config.parallelism, num_layers=shape_of(subject).num_layers)
+    parallelism, dealt = (
+        subject.config.parallelism,
+        deal(subject.config.parallelism, num_layers=shape_of(subject).num_layers),
+    )
     virtual = parallelism.virtual_pipeline_model_parallel_size
     assert virtual is not None, "this row lacks the condition that the schedule is interleaved"
     if dealt.problem or chunk_divisor(dealt.layers) % virtual == 0:
@@ -125,6 +136,41 @@ def chunks_are_whole(subject: Subject) -> Finding | None:
     return Finding(
         found=show(virtual), wanted="a divisor of every stage's layers", arithmetic=f"stages of {stages} layers"
     )
+
+
+def stages_to_interleave(subject: Subject) -> Finding | None:
+    """There is more than one stage."""
+    stages = subject.config.parallelism.pipeline_model_parallel_size
+    return Finding(found=show(stages), wanted="at least 2 beside a virtual size") if stages < 2 else None
+
+
+def sends_when_interleaved(subject: Subject) -> Finding | None:
+    """Overlapped sends are not batched (null is megatron-core's default, batched), and two stages overlap."""
+    parallelism = subject.config.parallelism
+    overlapped, batched = parallelism.overlap_p2p_comm is True, parallelism.batch_p2p_comm is not False
+    stages = parallelism.pipeline_model_parallel_size
+    if not (overlapped and batched) and (overlapped or stages > 2):
+        return None
+    return Finding(
+        found=f"{show(parallelism.overlap_p2p_comm)} with batch_p2p_comm {show(parallelism.batch_p2p_comm)}",
+        wanted="true with batch_p2p_comm false",
+        arithmetic=f"pipeline {stages}, virtual {parallelism.virtual_pipeline_model_parallel_size}",
+    )
+
+
+def sends_when_plain(subject: Subject) -> Finding | None:
+    """Sends are not overlapped."""
+    overlapped = subject.config.parallelism.overlap_p2p_comm
+    return Finding(found="true", wanted="false beside a null virtual size") if overlapped else None
+
+
+def group_fills_the_pipeline(subject: Subject) -> Finding | None:
+    """A group of microbatches has at least one for each stage (null is exactly that)."""
+    parallelism = subject.config.parallelism
+    group, stages = parallelism.microbatch_group_size_per_vp_stage, parallelism.pipeline_model_parallel_size
+    if group is None or group >= stages:
+        return None
+    return Finding(found=show(group), wanted=f"at least pipeline_model_parallel_size = {stages}")
 
 
 def layout_is_written(subject: Subject) -> Finding | None:
@@ -177,13 +223,52 @@ def sequence_was_trained(subject: Subject) -> Finding | None:
 
 
 def response_fits(subject: Subject) -> Finding | None:
-    """The longest random prompt and its response fit the sequence."""
-    prompt, new = subject.config.job.max_prompt_tokens, subject.config.generation.max_new_tokens
-    length = subject.config.model.seq_length
+    """The longest random prompt, or one token of a prompt from a file, and the response fit the sequence."""
+    job, new, length = subject.config.job, subject.config.generation.max_new_tokens, subject.config.model.seq_length
+    prompt = job.max_prompt_tokens if job.prompts is None else 1
     if prompt + new <= length:
         return None
     return Finding(
-        found=show(length), wanted=f"at least {prompt + new}", arithmetic=f"prompt {prompt} + new {new} = {prompt + new}"
+        found=show(length),
+        wanted=f"at least {prompt + new}",
+        arithmetic=f"prompt {prompt} + new {new} = {prompt + new}",
+    )
+
+
+def prompts_have_a_range(subject: Subject) -> Finding | None:
+    """The shortest random prompt is no longer than the longest."""
+    job = subject.config.job
+    if job.min_prompt_tokens <= job.max_prompt_tokens:
+        return None
+    return Finding(found=show(job.min_prompt_tokens), wanted=f"at most max_prompt_tokens = {job.max_prompt_tokens}")
+
+
+def requests_are_shared(subject: Subject) -> Finding | None:
+    """TP divides the engine's requests in flight."""
+    tensor = subject.config.parallelism.tensor_model_parallel_size
+    return _multiple(subject.config.generation.max_requests, unit=tensor, total=f"tensor {tensor}")
+
+
+def prompts_are_shared(subject: Subject) -> Finding | None:
+    """DP divides the random prompts."""
+    ranks = derive_layout(subject.config).data_parallel_size
+    return _multiple(subject.config.job.num_prompts, unit=ranks, total=f"data {ranks}")
+
+
+def batches_are_whole(subject: Subject) -> Finding | None:
+    """A step is a whole number of micro-batches on every replica."""
+    performance, ranks = subject.config.performance, derive_layout(subject.config).data_parallel_size
+    assert performance.global_batch_size is not None, "this row lacks the condition that the size is set"
+    unit = performance.micro_batch_size * ranks
+    total = f"(micro-batch {performance.micro_batch_size} x data {ranks} = {unit})"
+    return _multiple(performance.global_batch_size, unit=unit, total=total)
+
+
+def _multiple(found: int, *, unit: int, total: str) -> Finding | None:
+    if unit == 0 or found % unit == 0:  # 0 replicas: the world is too small, and its own rule says so
+        return None
+    return Finding(
+        found=show(found), wanted=f"a multiple of {unit}", arithmetic=f"{found} / {total} leaves {found % unit}"
     )
 
 

@@ -1,0 +1,177 @@
+"""The recipe's rows about generation: what is sampled from, what is cached, and how the engine runs."""
+
+from __future__ import annotations
+
+from launcher.requirement import Check, Condition, Equals, Finding, OneOf, Requirement, Subject, Want, show
+from launcher.schema import Dtype
+from launcher.schema.generation import GenerationBackend, InferenceCudaGraphScope, KvCacheManagementMode, LogprobsMode
+from launcher.schema.performance import CudaGraphImpl
+from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU
+
+_GRAPHS_WHY = (
+    "outside the recipe: graphs of decode were exact on a dense model, but a MoE cannot be captured "
+    "(the alltoall dispatcher synchronises)"
+)
+_GRAPHS_SOURCE = f"{RECIPE}; {MEASURED}"
+
+
+def _long_enough(subject: Subject) -> Finding | None:
+    ours, training = subject.config.generation.max_sequence_length, subject.config.model.seq_length
+    if ours is None or ours >= training:
+        return None
+    return Finding(
+        found=str(ours),
+        wanted=f"null or at least model.seq_length ({training})",
+        hints=("generation.max_sequence_length=null",),
+    )
+
+
+def _same_layers(subject: Subject) -> Finding | None:
+    ours, training = subject.config.generation.transformer_impl, subject.config.performance.transformer_impl
+    if ours is None or ours is training:
+        return None
+    return Finding(
+        found=show(ours),
+        wanted=f"null or performance.transformer_impl ({show(training)})",
+        hints=("generation.transformer_impl=null",),
+    )
+
+
+def _row(
+    code: str, *, field: str, want: Want, why: str, source: str = RECIPE, when: Condition = ZERO_KL
+) -> Requirement:
+    return Requirement(code=code, key=f"generation.{field}", want=want, when=when, why=why, source=source)
+
+
+SAMPLING: tuple[Requirement, ...] = (
+    _row(
+        "ZK050",
+        field="backend",
+        want=Equals(GenerationBackend.megatron),
+        why="another engine has kernels of its own, none of them training's",
+    ),
+    _row(
+        "ZK051",
+        field="colocated",
+        want=Equals(True),
+        why="elsewhere generation runs on copied weights, and no check here sees the copy",
+    ),
+    _row(
+        "ZK052",
+        field="temperature",
+        want=Equals(1.0),
+        why="raw log-probabilities ignore the temperature that tokens were sampled with; only at 1 are they the "
+        "sampled distribution's",
+        source="megatron-core 0.19.2 inference/contexts/dynamic_context.py, raw_logprobs",
+    ),
+    _row(
+        "ZK053",
+        field="top_p",
+        want=Equals(1.0),
+        why="tokens of a cut distribution are scored with the whole one's probabilities",
+        source="megatron-core 0.19.2 inference/contexts/dynamic_context.py, raw_logprobs",
+    ),
+    _row(
+        "ZK054",
+        field="top_k",
+        want=Equals(0),
+        why="tokens of a cut distribution are scored with the whole one's probabilities",
+        source="megatron-core 0.19.2 inference/contexts/dynamic_context.py, raw_logprobs",
+    ),
+    _row(
+        "ZK055",
+        field="logprobs_mode",
+        want=Equals(LogprobsMode.raw_logprobs),
+        why="processed_logprobs are taken after temperature, top_k and top_p; training's are not",
+        source="megatron-core 0.19.2 inference/config.py, InferenceConfig.logprobs_mode",
+    ),
+)
+
+CACHE: tuple[Requirement, ...] = (
+    _row(
+        "ZK056",
+        field="enable_chunked_prefill",
+        want=Equals(False),
+        why="a prompt in pieces attends through the paged cache with other tile borders than the whole prompt",
+    ),
+    _row(
+        "ZK057",
+        field="enable_prefix_caching",
+        want=Equals(False),
+        why="a shared block may hold keys and values of another batch, or of the weights before the last update",
+    ),
+    _row(
+        "ZK058",
+        field="kv_cache_management_mode",
+        want=Equals(KvCacheManagementMode.recompute),
+        why="the other modes carry keys and values over a weight update",
+        source=f"{RECIPE}; megatron-core 0.19.2 inference/config.py, KVCacheManagementMode",
+    ),
+    _row(
+        "ZK059",
+        field="static_kv_memory_pointers",
+        want=Equals(False),
+        why="it serves CUDA graphs only, and with recompute it needs torch_memory_saver or unified memory",
+        source=f"{RECIPE}; megatron-core 0.19.2 inference/config.py documents it",
+    ),
+    _row(
+        "ZK060",
+        field="num_speculative_tokens",
+        want=Equals(0),
+        why="a draft is verified in a step with several rows per request, whose logits were not shown equal to "
+        "decode's",
+    ),
+    Requirement(
+        code="ZK061",
+        key="generation.max_sequence_length",
+        want=Check(text="null or at least model.seq_length", test=_long_enough),
+        when=ZERO_KL,
+        why="a request that the engine cuts short is not the sequence that training scores",
+        source=RECIPE,
+        reads=("model.seq_length",),
+    ),
+    _row(
+        "ZK067",
+        field="block_size_tokens",
+        want=OneOf((256, 128, 64)),
+        when=ZERO_KL_GPU,
+        why="FlashAttention-4's paged prefill and decode were compared with its full kernel at these page sizes only",
+        source=MEASURED,
+    ),
+)
+
+ENGINE: tuple[Requirement, ...] = (
+    Requirement(
+        code="ZK019",
+        key="generation.transformer_impl",
+        want=Check(text="null or performance.transformer_impl", test=_same_layers),
+        when=ZERO_KL,
+        why="set otherwise it builds a second model and reshards the weights at every wake",
+        source=RECIPE,
+        reads=("performance.transformer_impl",),
+    ),
+    _row("ZK062", field="cuda_graph_impl", want=Equals(CudaGraphImpl.none), why=_GRAPHS_WHY, source=_GRAPHS_SOURCE),
+    _row("ZK063", field="num_cuda_graphs", want=Equals(0), why=_GRAPHS_WHY, source=_GRAPHS_SOURCE),
+    _row(
+        "ZK064",
+        field="inference_cuda_graph_scope",
+        want=Equals(InferenceCudaGraphScope.none),
+        why=_GRAPHS_WHY,
+        source=_GRAPHS_SOURCE,
+    ),
+    _row(
+        "ZK065",
+        field="use_cuda_graphs_for_non_decode_steps",
+        want=Equals(False),
+        why="a captured prefill is padded to the graph's token count and was not measured",
+    ),
+    _row(
+        "ZK066",
+        field="mamba_inference_ssm_states_dtype",
+        want=Equals(Dtype.float32),
+        when=SSM,
+        why="training's scan keeps the state of Mamba layers in fp32; a rounded state drifts from it with every token",
+    ),
+)
+
+REQUIREMENTS: tuple[Requirement, ...] = SAMPLING + CACHE + ENGINE

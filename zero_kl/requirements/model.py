@@ -1,0 +1,106 @@
+"""The recipe's rows about the model: what may be attached to it, and which architectures have no invariant kernels."""
+
+from __future__ import annotations
+
+from launcher.requirement import KNOWN_ARCHITECTURE, Check, Equals, Finding, Requirement, Severity, Subject
+from zero_kl.architectures import UNSUPPORTED, Unsupported
+from zero_kl.conditions import BATCH_INVARIANT, MEASURED, RECIPE, TRANSFORMER_CONFIG, ZERO_KL, ZERO_KL_GPU
+
+MEASURED_HEAD_DIMS = (64, 128)
+
+
+def _measured_head_dim(subject: Subject) -> Finding | None:
+    assert subject.architecture is not None, "the row's condition"
+    size = subject.architecture.kv_channels
+    if size in MEASURED_HEAD_DIMS:
+        return None
+    return Finding(found=f"of head dimension {size}", wanted=f"{_HEAD_DIMS} to be inside what was measured")
+
+
+_HEAD_DIMS = " or ".join(map(str, MEASURED_HEAD_DIMS))
+
+
+def _no(row: Unsupported) -> Check:
+    def test(subject: Subject) -> Finding | None:
+        assert subject.architecture is not None, "the row's condition"
+        model_type = subject.architecture.model_type
+        if model_type not in row.model_types:
+            return None
+        return Finding(found=f"{model_type}, with {row.feature}", wanted="a model without it")
+
+    return Check(text=f"no {row.feature}", test=test)
+
+
+def _refusal(row: Unsupported) -> Requirement:
+    """The row as far as a model type tells it before anything is built; `zero_kl.architectures` tells the rest."""
+    return Requirement(
+        code=row.code,
+        key="model",
+        want=_no(row),
+        when=ZERO_KL & KNOWN_ARCHITECTURE,
+        why=row.why,
+        source=row.source,
+        reads=("model.hf_path", "model.hf_config", "model.hf_config_overrides"),
+    )
+
+
+ATTACHED: tuple[Requirement, ...] = (
+    Requirement(
+        code="ZK045",
+        key="model.attention_dropout",
+        want=Equals(0.0),
+        when=BATCH_INVARIANT,
+        why="dropout is drawn in training only",
+        source=TRANSFORMER_CONFIG,
+    ),
+    Requirement(
+        code="ZK046",
+        key="model.hidden_dropout",
+        want=Equals(0.0),
+        when=ZERO_KL,
+        why="dropout is drawn in training only",
+        source=RECIPE,
+    ),
+    Requirement(
+        code="ZK047",
+        key="mtp.mtp_num_layers",
+        want=Equals(None),
+        when=ZERO_KL,
+        why="prediction layers add their loss to a forward that generation does not run, and were not part of "
+        "any proof",
+        source=RECIPE,
+    ),
+    Requirement(
+        code="ZK048",
+        key="model.peft.enabled",
+        want=Equals(False),
+        when=ZERO_KL,
+        why="adapters are further GEMMs, of small rank, whose batch invariance was not shown; on MoE they are "
+        "known not to agree",
+        source=RECIPE,
+    ),
+    Requirement(
+        code="ZK049",
+        key="model.draft.enabled",
+        want=Equals(False),
+        when=ZERO_KL,
+        why="a draft model trains on hidden states taken out of the policy's forward, which no proof covers",
+        source=RECIPE,
+    ),
+    Requirement(
+        code="ZK091",
+        key="model",
+        want=Check(text=f"head dimension {_HEAD_DIMS}", test=_measured_head_dim),
+        when=ZERO_KL_GPU & KNOWN_ARCHITECTURE,
+        severity=Severity.WARNING,
+        why="FlashAttention-4 picks tiles by head dimension, and paged against full attention was compared at "
+        "these only",
+        source=MEASURED,
+        reads=("model.hf_path", "model.hf_config", "model.hf_config_overrides"),
+    ),
+)
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    *ATTACHED,
+    *(_refusal(row) for row in UNSUPPORTED if row.model_types),
+)
