@@ -42,6 +42,11 @@ from launcher.overrides import Options, holds_none_text, is_choice, read_overrid
 from launcher.resolved import flatten, schema_node
 from launcher.schema import RunConfig
 
+_BESIDE, _INSIDE = (folder / "conf" for folder in (Path(__file__).parent.parent, Path(__file__).parent))
+
+CONF = _BESIDE if _BESIDE.is_dir() else _INSIDE
+"""The folder of the YAML files: beside the package in a checkout, inside it in an installed wheel."""
+
 PRIMARY = "config"
 """The file in conf/ whose defaults name an option of every group."""
 
@@ -73,17 +78,17 @@ class _Base:
     """The groups (and the keys outside of groups) as they stand in RunConfig, where no override touches them."""
 
 
-def compose(overrides: Sequence[str]) -> Composed:
+def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
     """The configuration that the words ask for; everything that is wrong with them in one ConfigError.
 
     `model=FOLDER` and `model=ORGANISATION/NAME` (a value with a slash, or an existing folder, that is no option) mean
     `model=hf model.hf_path=... model.name=...`: a folder by its absolute path, called by its last part.
     """
-    options = group_options()
+    options = group_options(conf)
     words, problems = read_overrides(overrides, options=options)
     choices = [word for word in words if is_choice(word, options=options)]
     try:
-        base = _compose_base(_as_hydra(choices))
+        base = _compose_base(_as_hydra(choices), conf=conf)
     except ConfigError as error:
         raise ConfigError("\n\n".join([*(problem.render() for problem in problems), str(error)])) from None
     values = [word for word in words if word not in choices]
@@ -97,29 +102,23 @@ def compose(overrides: Sequence[str]) -> Composed:
 
 
 @cache
-def conf_dir() -> Path:
-    """The folder of the YAML files: beside the package in a checkout, inside it in an installed wheel."""
-    package = Path(__file__).parent
-    beside = package.parent / "conf"
-    return beside if beside.is_dir() else package / "conf"
-
-
-@cache
-def group_options() -> Options:
+def group_options(conf: Path = CONF) -> Options:
     """The options of every group, sorted; `preset` is one of the groups."""
-    groups = sorted(path for path in conf_dir().iterdir() if path.is_dir())
-    return {group.name: sorted(file.stem for file in group.glob("*.yaml")) for group in groups}
+    found: dict[str, list[str]] = {}
+    for file in sorted(conf.glob("*/*.yaml")):
+        found.setdefault(file.parent.name, []).append(file.stem)
+    return found
 
 
-def layers(overrides: Sequence[str]) -> list[Layer]:
+def layers(overrides: Sequence[str], *, conf: Path = CONF) -> list[Layer]:
     """The YAML files behind a composition that succeeded, in the order in which they were merged."""
-    options = group_options()
+    options = group_options(conf)
     words, _ = read_overrides(overrides, options=options)
     choices = _as_hydra([word for word in words if is_choice(word, options=options)])
-    with _hydra():
+    with _hydra(conf):
         loader = GlobalHydra.instance().config_loader()
         defaults = loader.compute_defaults_list(PRIMARY, list(choices), RunMode.RUN).defaults
-    found = [Layer(file=conf_dir() / f"{d.config_path}.yaml", package=_package(d.package)) for d in defaults]
+    found = [Layer(file=conf / f"{d.config_path}.yaml", package=_package(d.package)) for d in defaults]
     return [layer for layer in found if layer.file.is_file()]
 
 
@@ -132,10 +131,10 @@ def _as_hydra(choices: Sequence[Override]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _compose_base(choices: tuple[str, ...]) -> _Base:
+def _compose_base(choices: tuple[str, ...], *, conf: Path) -> _Base:
     """What Hydra composes of the chosen options. Kept, since the points of a sweep mostly differ in values."""
     try:
-        with _hydra():
+        with _hydra(conf):
             node = hydra.compose(PRIMARY, list(choices), return_hydra_config=True)
     # ValueError is what Hydra raises for a malformed defaults list or header.
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -143,29 +142,29 @@ def _compose_base(choices: tuple[str, ...]) -> _Base:
     chosen: dict[str, Any] = dict(node.hydra.runtime.choices)
     with open_dict(node):
         del node["hydra"]
-    ours = {group: chosen[group] for group in group_options() if group in chosen}
+    ours = {group: chosen[group] for group in group_options(conf) if group in chosen}
     for group, option in ours.items():
-        _require_what_option_requires(group, option=option, node=node)
+        _require_what_option_requires(conf / group / f"{option}.yaml", node=node)
     return _Base(node=node, choices=ours, parts=_finished_parts(node))
 
 
-def _require_what_option_requires(group: str, *, option: str, node: DictConfig) -> None:
+def _require_what_option_requires(file: Path, *, node: DictConfig) -> None:
     """Put an option's ??? back where only the schema's default stands: a merge never replaces a value by ???."""
-    file = conf_dir() / group / f"{option}.yaml"
     if "???" not in file.read_text():
         return
+    prefix = "" if file.parent.name == "preset" else f"{file.parent.name}."
     for name in OmegaConf.missing_keys(OmegaConf.load(file)):
-        key = keys_of().get(f"{group}.{name}")
+        key = keys_of().get(prefix + name)
         if key is not None and plain(OmegaConf.select(node, key.name)) == key.default:
             OmegaConf.update(node, key.name, "???")
 
 
 @contextmanager
-def _hydra() -> Generator[None]:
+def _hydra(conf: Path) -> Generator[None]:
     """Hydra with our schema and files, and no trace of it in the process afterwards."""
     _load_plugins()
     _store_schema()
-    with hydra.initialize_config_dir(str(conf_dir()), job_name="launcher", version_base="1.3"):
+    with hydra.initialize_config_dir(str(conf), job_name="launcher", version_base="1.3"):
         yield
 
 

@@ -38,34 +38,34 @@ def refusal(problems: Iterable[Problem]) -> ConfigError:
     return ConfigError("\n\n".join(problem.render() for problem in problems))
 
 
-def choosing(group: str, option: str) -> str:
+def choosing(group: str, *, option: str) -> str:
     """The word that chooses an option. A preset is added, since config.yaml names none that could be changed."""
     return f"{'+' if group == 'preset' else ''}{group}={option}"
 
 
 def unknown_option(group: str, *, option: str, options: Sequence[str]) -> Problem:
     """The group has no such option: a misspelt one, or a value meant for one key of the group."""
-    ranked = nearest(option, options)
+    ranked = nearest(option, names=options)
     details = {"valid": ", ".join(ranked)}
     if group == "model":
         details["or"] = "a Hugging Face folder or Hub id, told by its slash: model=./folder, model=organisation/name"
     if group != "preset":
         details["why"] = f"{group}=... takes one of the group's options; one value of it is set with {group}.KEY=..."
-    return Problem(text=f"{group} has no option {option}", details=details, hint=choosing(group, ranked[0]))
+    return Problem(text=f"{group} has no option {option}", details=details, hint=choosing(group, option=ranked[0]))
 
 
 def unknown_name(name: str, *, value: str, options: Mapping[str, Sequence[str]]) -> Problem:
     """Neither a group nor a key: the nearest group where a word without dots is near one, else the nearest keys."""
-    group = nearest(name, options)[0]
-    if "." not in name and nearness(name, group) >= NEAR:
-        option = nearest(value, options[group])[0]
-        valid = ", ".join(nearest(name, options))
-        return Problem(text=f"{name} is not a group", details={"valid": valid}, hint=choosing(group, option))
+    group = nearest(name, names=options)[0]
+    if "." not in name and nearness(name, name=group) >= NEAR:
+        option = nearest(value, names=options[group])[0]
+        valid = ", ".join(nearest(name, names=options))
+        return Problem(text=f"{name} is not a group", details={"valid": valid}, hint=choosing(group, option=option))
     near = near_keys(name)
     if near:
         return Problem(text=f"{name} is not a key", details={"near": ", ".join(near)}, hint=f"{near[0]}={value}")
     head = name.partition(".")[0]
-    valid = nearest(name, [key for key in keys_of() if key.startswith(f"{head}.")] or list(options))
+    valid = nearest(name, names=[key for key in keys_of() if key.startswith(f"{head}.")] or list(options))
     return Problem(text=f"{name} is not a key", details={"valid": ", ".join(valid)})
 
 
@@ -74,8 +74,9 @@ def near_keys(name: str) -> list[str]:
     head, _, last = name.rpartition(".")
     if head in keys_of():
         return [head]
-    entries = [f"{key.name}.{last}" for key in keys_of().values() if key.is_free and nearness(head, key.name) >= 0.8]
-    return [key for key in nearest(name, [*entries, *keys_of()]) if nearness(name, key) >= NEAR][:_NUM_NEAR]
+    mappings = [key.name for key in keys_of().values() if key.is_free]
+    entries = [f"{mapping}.{last}" for mapping in mappings if nearness(head, name=mapping) >= 0.8]
+    return [key for key in nearest(name, names=[*entries, *keys_of()]) if nearness(name, name=key) >= NEAR][:_NUM_NEAR]
 
 
 def wrong_value(key: Key, *, value: str) -> Problem:
@@ -85,7 +86,7 @@ def wrong_value(key: Key, *, value: str) -> Problem:
     details = {"needs": key.type_text}
     hint = key.example
     if key.choices and not key.is_list:
-        ranked = nearest(value, key.choices)
+        ranked = nearest(value, names=key.choices)
         details = {"valid": ", ".join(ranked)}
         hint = ranked[0]
     return Problem(text=f"{key.name} cannot be {value or 'empty'}", details=details, hint=f"{key.name}={hint}")
@@ -112,7 +113,7 @@ def refused_value(error: OmegaConfBaseException, *, word: str, entries: Sequence
 
 def no_entry(name: str, *, mapping: str, entries: Sequence[str], word: str) -> Problem:
     """An entry of a free mapping is changed or removed that is not there; adding one needs a +."""
-    near = nearest(name.removeprefix(f"{mapping}."), entries)[:_NUM_NEAR]
+    near = nearest(name.removeprefix(f"{mapping}."), names=entries)[:_NUM_NEAR]
     details = {"near": ", ".join(near)} if near else {}
     if word.startswith("~"):
         return Problem(text=f"{name} is not there to be removed", details=details)
@@ -129,9 +130,8 @@ def missing_value(name: str) -> Problem:
     """A ??? that nobody filled."""
     key = keys_of().get(name)
     details = {"needs": key.type_text} if key else {}
-    return Problem(
-        text=f"{name} is required and not set", details=details, hint=f"{name}={key.example if key else 'VALUE'}"
-    )
+    hint = f"{name}={key.example if key else 'VALUE'}"
+    return Problem(text=f"{name} is required and not set", details=details, hint=hint)
 
 
 def unresolved(error: OmegaConfBaseException) -> Problem:
@@ -164,5 +164,5 @@ def broken_conf(error: Exception) -> Problem:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         return in_file(file, error=cause)
-    lines = message.removeprefix(found[0] if found else "").splitlines()
-    return Problem(text=f"{file}: {lines[0]}", details={"why": " ".join(line.strip() for line in lines[1:])})
+    first, _, rest = message.removeprefix(found[0] if found else "").partition("\n")
+    return Problem(text=f"{file}: {first}", details={"why": " ".join(rest.split())} if rest else {})

@@ -6,7 +6,8 @@ Owns the one place that writes `os.environ`. A variable of the person's that say
 import os
 from collections.abc import Mapping
 
-import megatron_setup.parallelism
+import megatron_setup.tables
+import zero_kl.environment
 from launcher.errors import ConfigError, NodeError
 from launcher.schema import PlatformKind, RunConfig
 
@@ -16,7 +17,11 @@ _ALWAYS = {"TOKENIZERS_PARALLELISM": "false"}
 
 def environment(config: RunConfig) -> dict[str, str]:
     """Every variable the run sets. Two tables that disagree about one is our bug."""
-    sources = [_ALWAYS, megatron_setup.parallelism.environment(config)]
+    sources = [
+        _ALWAYS,
+        megatron_setup.tables.environment(config),
+        zero_kl.environment.environment(config),
+    ]
     if config.platform.kind is PlatformKind.cpu:
         sources.append(_CPU)
     merged: dict[str, str] = {}
@@ -27,26 +32,27 @@ def environment(config: RunConfig) -> dict[str, str]:
     return merged
 
 
-def conflicts(wanted: Mapping[str, str], *, present: Mapping[str, str]) -> list[str]:
-    """One line for each variable that is exported with another value than the run needs."""
-    return [
-        f"{name} is exported as {present[name]}, the run needs {value}; unset {name}"
-        for name, value in wanted.items()
-        if name in present and present[name] != value
+def refusals(config: RunConfig, *, exported: Mapping[str, str]) -> list[str]:
+    """One text for each exported variable that fights the run; the zero-KL rows say why, the others only what."""
+    texts = zero_kl.environment.check_exported(config, exported=exported)
+    said = {row.name for row in zero_kl.environment.VARIABLES}
+    return texts + [
+        f"error: {name} is exported as {exported[name]}, the run needs {value}\nhint: unset {name}"
+        for name, value in environment(config).items()
+        if name in exported and exported[name] != value and name not in said
     ]
 
 
 def apply_environment(config: RunConfig) -> None:
-    """Set the variables in this process, before torch is imported. Raises NodeError for a conflict."""
-    wanted = environment(config)
-    found = conflicts(wanted, present=os.environ)
+    """Set the variables in this process, before torch is imported. Raises NodeError where an exported one fights."""
+    found = refusals(config, exported=os.environ)
     if found:
-        raise NodeError("\n".join(f"error: {line}" for line in found))
-    os.environ.update(wanted)
+        raise NodeError("\n\n".join(found))
+    os.environ.update(environment(config))
 
 
 def check_environment(config: RunConfig) -> None:
     """Refuse at submission what the worker would refuse: local ranks inherit this environment."""
-    found = conflicts(environment(config), present=os.environ)
+    found = refusals(config, exported=os.environ)
     if found:
-        raise ConfigError("\n".join(f"error: {line}" for line in found))
+        raise ConfigError("\n\n".join(found))

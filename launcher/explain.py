@@ -10,12 +10,14 @@ import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache, reduce
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
-from launcher.compose import Composed, Layer, conf_dir, group_options, layers
+from launcher.compose import CONF, Composed, Layer, group_options, layers
 from launcher.diagnose import Problem, near_keys, refusal
 from launcher.keys import Key, as_typed, free_key_of, is_section, keys_of, plain
 from launcher.overrides import is_choice, read_overrides
@@ -28,7 +30,7 @@ def explain_key(key: str, *, composed: Composed, rules: Sequence[Requirement]) -
 
     An entry of a free mapping counts as a key. Raises ConfigError with the nearest keys for one that does not exist.
     """
-    if is_section(key):
+    if is_section(key) or key in group_options():
         return _explain_section(key, composed=composed)
     found = keys_of().get(key) or free_key_of(key)
     value = _lookup(composed.config, path=key) if found else None
@@ -37,8 +39,8 @@ def explain_key(key: str, *, composed: Composed, rules: Sequence[Requirement]) -
         details = {"near": ", ".join(near)} if near else {"groups": ", ".join(group_options())}
         raise refusal([Problem(text=f"{key} is not a key", details=details, hint=near[0] if near else "")])
     lines = {
-        "type": found.type_text if found.name == key else "any",
-        "default": "none: it has to be set" if found.required else as_typed(found.default),
+        "type": found.type_text if found.name == key else f"an entry of the {found.type_text} {found.name}",
+        "default": "none" if found.required or found.name != key else as_typed(found.default),
         "about": field_docstring(found),
         "set by": _set_by(key, composed=composed),
         "rules": _rules_reading(found.name, rules=rules),
@@ -50,7 +52,7 @@ def explain_code(code: str, *, rules: Sequence[Requirement]) -> str:
     """A rule's row in full. Raises ConfigError with the nearest codes for one that does not exist."""
     row = next((rule for rule in rules if rule.code == code.upper()), None)
     if row is None:
-        near = nearest(code, [rule.code for rule in rules])[:5]
+        near = nearest(code, names=[rule.code for rule in rules])[:5]
         raise refusal([Problem(text=f"no rule is called {code}", details={"near": ", ".join(near)}, hint=near[0])])
     lines = {
         "needs": row.want.text,
@@ -74,7 +76,7 @@ def _docstrings(owner: type) -> Mapping[str, str]:
     body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]).body
     return {
         field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(body, body[1:], strict=False)
+        for field, text in pairwise(body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
     }
@@ -87,9 +89,31 @@ def _set_by(key: str, *, composed: Composed) -> str:
     if typed:
         return f"the command line, {typed[-1].input_line}"
     files = [layer for layer in layers(composed.overrides) if _file_sets(layer, key=key)]
-    if files:
-        return str(files[-1].file.relative_to(conf_dir().parent))
-    return f"the default of {keys_of()[key].owner.__name__}"
+    if not files:
+        return f"the default of {keys_of()[key].owner.__name__}"
+    file, group = files[-1].file, files[-1].package.partition(".")[0]
+    return _in_conf(file) + (f", chosen by {_chooser(group, words=words, composed=composed)}" if group else "")
+
+
+def _chooser(group: str, *, words: Sequence[Override], composed: Composed) -> str:
+    """Who chose the option of the group: a word, or the last file whose defaults list overrides it, or config.yaml."""
+    typed = [word for word in words if word.key_or_group == group]
+    if typed:
+        return f"the command line, {typed[0].input_line}"
+    keys = (f"override /{group}", f"override {group}", group)
+    choosing = [layer.file for layer in layers(composed.overrides) if _defaults(layer) & set(keys)]
+    return _in_conf(choosing[-1])
+
+
+def _defaults(layer: Layer) -> set[str]:
+    """The groups that a file's defaults list names, each with its `override`."""
+    content = cast(dict[str, Any], OmegaConf.to_container(OmegaConf.load(layer.file), resolve=False))
+    entries: list[Any] = content.get("defaults", [])
+    return {key for entry in entries if isinstance(entry, dict) for key in cast(dict[str, Any], entry)}
+
+
+def _in_conf(file: Path) -> str:
+    return str(file.relative_to(CONF.parent))
 
 
 def _word_sets(word: Override, *, key: str) -> bool:
@@ -119,8 +143,8 @@ def _lookup(root: Any, *, path: str) -> tuple[Any] | None:
 
 
 def _explain_section(name: str, *, composed: Composed) -> str:
-    option = composed.choices.get(name)
-    head = f"{name}={option}, of {', '.join(group_options()[name])}" if option else name
+    options = group_options()
+    head = f"{name}={composed.choices.get(name, 'none')}, of {', '.join(options[name])}" if name in options else name
     return "\n".join([head, *(_value_line(key, composed=composed) for key in keys_of() if key.startswith(f"{name}."))])
 
 

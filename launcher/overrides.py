@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString, ValueType
 from hydra.errors import HydraException
 
 from launcher.diagnose import Problem, choosing, none_text, unknown_name, unknown_option, wrong_value
@@ -100,7 +100,7 @@ def _without_value(word: str, *, options: Options) -> Problem:
     """Meant was an option, alone or joined to its group by . or /, or a key whose value was forgotten."""
     name = word.lstrip("+~").replace("/", ".")
     group, _, option = name.rpartition(".")
-    hints = [choosing(g, option) for g in ([group] if group else options) if option in options.get(g, ())]
+    hints = [choosing(g, option=option) for g in ([group] if group else options) if option in options.get(g, ())]
     if name in keys_of():
         hints.append(f"{name}={keys_of()[name].example}")
     why = "an override is KEY=VALUE or GROUP=OPTION, without spaces"
@@ -122,14 +122,13 @@ def _check_form(override: Override, options: Options) -> Problem | None:
     if not override.key_or_group:
         return Problem(text=f"{word} has no key")
     if override.is_sweep_override():
-        return Problem(
-            text=f"{word} names several values",
-            details={"why": "one run takes one value; a list is typed in brackets, a text with commas in quotes"},
-            hint=f"{override.get_key_element()}={_first_value(override)}",
-        )
+        why = "one run takes one value; a list is typed in brackets, a text with commas in quotes"
+        return Problem(text=f"{word} names several values", details={"why": why}, hint=_first_of_sweep(override))
     if override.package is not None:
         hint = word.replace(f"@{override.package}", "", 1)
         return Problem(text=f"{word}: a group has one place in the configuration, @ cannot move it", hint=hint)
+    if override.is_delete() and override.value() is not None:
+        return Problem(text=f"{word}: what is removed has no value", hint=override.get_key_element())
     if re.match(r"hydra\b", override.key_or_group):
         return Problem(text=f"{word}: Hydra only composes here; its own settings would have no effect")
     return None
@@ -143,14 +142,14 @@ def _check_choice(override: Override, options: Options) -> Problem | None:
         return Problem(text=f"{override.input_line}: every run has this group", details=_valid(options[group]))
     if isinstance(value, list) and value and value[0] in options[group]:
         why = "each option starts from the defaults of its group and would undo the one before"
-        hint = choosing(group, str(value[0]))
+        hint = choosing(group, option=str(value[0]))
         return Problem(text=f"{override.input_line}: a run has one option of {group}", details={"why": why}, hint=hint)
     if not isinstance(value, str) or value not in options[group]:
         return unknown_option(group, option=as_typed(value), options=options[group])
-    if override.get_key_element() == choosing(group, value).partition("=")[0]:
+    if override.get_key_element() == choosing(group, option=value).partition("=")[0]:
         return None
     verb = "added with one +" if group == "preset" else "chosen without +"
-    return Problem(text=f"{override.input_line}: an option of {group} is {verb}", hint=choosing(group, value))
+    return Problem(text=f"{override.input_line}: an option of {group} is {verb}", hint=choosing(group, option=value))
 
 
 def _check_key(override: Override, options: Options) -> Problem | None:
@@ -160,7 +159,7 @@ def _check_key(override: Override, options: Options) -> Problem | None:
     dotted = name.replace("/", ".")
     group, _, option = dotted.rpartition(".")
     if option in options.get(group, ()):
-        return Problem(text=f"{override.input_line}: an option is chosen with =", hint=choosing(group, option))
+        return Problem(text=f"{override.input_line}: an option is chosen with =", hint=choosing(group, option=option))
     if dotted in keys_of():
         return Problem(text=f"{override.input_line}: a key has dots, not slashes", hint=f"{dotted}={value}")
     return unknown_name(dotted, value=value, options=options)
@@ -217,10 +216,12 @@ def _valid(names: Sequence[str]) -> dict[str, str]:
     return {"valid": ", ".join(names)}
 
 
-def _first_value(override: Override) -> str:
-    return as_typed(next(iter(override.sweep_iterator()))) if override.is_discrete_sweep() else ""
+def _first_of_sweep(override: Override) -> str:
+    """The word with the first of the values alone; "" where they are not listed (interval, glob)."""
+    if override.value_type not in (ValueType.CHOICE_SWEEP, ValueType.SIMPLE_CHOICE_SWEEP, ValueType.RANGE_SWEEP):
+        return ""
+    return f"{override.get_key_element()}={next(override.sweep_string_iterator())}"
 
 
 def _quoted(text: str) -> str:
-    """A text in the double quotes of Hydra's grammar."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return QuotedString(text=text, quote=Quote.double).with_quotes()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Protocol
 
 from launcher.schema import Architecture, RunConfig
@@ -26,10 +27,7 @@ class Subject:
 
     def value(self, key: str) -> Any:
         """The value at a dotted key of the configuration; a misspelt key is our bug and raises AttributeError."""
-        node: Any = self.config
-        for part in key.split("."):
-            node = getattr(node, part)
-        return node
+        return attrgetter(key)(self.config)
 
 
 class Severity(Enum):

@@ -1,8 +1,15 @@
 """All rules of the product, collected from the tables. A code is never used twice and never reused."""
 
-import megatron_setup.parallelism
+import launcher.pending
+import megatron_setup.tables
+import zero_kl.requirements
 from launcher.requirement import Requirement
 
-TABLES: tuple[tuple[Requirement, ...], ...] = (megatron_setup.parallelism.REQUIREMENTS,)
+TABLES: tuple[tuple[Requirement, ...], ...] = (
+    megatron_setup.tables.REQUIREMENTS,
+    zero_kl.requirements.REQUIREMENTS,
+    launcher.pending.REQUIREMENTS,
+)
+"""Where two hints name one key, the later one wins when all are typed: what cannot be had at all comes last."""
 
 RULES: tuple[Requirement, ...] = tuple(row for table in TABLES for row in table)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from megatron.bridge import AutoBridge
+import torch
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.transformer.module import MegatronModule
 from torch.distributed import Store
@@ -18,7 +18,9 @@ from launcher.schema import RunConfig
 from megatron_setup.build import build_model, build_optimizer, build_provider
 from megatron_setup.distributed import join_world, world_of_one
 from megatron_setup.hf_folder import ensure_hf_folder, hf_folder_of
+from megatron_setup.convert import convert_with_bridge
 from megatron_setup.model_import import converted_folder, import_once, newest_iteration
+from megatron_setup.performance import rng_fields
 
 _CONVERTED = "converted"
 _CONVERSION_LIMIT = timedelta(hours=6)
@@ -36,10 +38,10 @@ class Setup:
 
     config: RunConfig
     rank: int
-    local_rank: int
     world_size: int
     store: Store
     progress: ReportProgress
+    check_provider: Callable[[Any], None]
     hf_folder: Path = Path()
     iteration: Path = Path()
     provider: Any = None
@@ -55,10 +57,9 @@ def convert_checkpoint(setup: Setup) -> None:
 
         def convert(source: Path, target: Path) -> None:
             with world_of_one(config):
-                AutoBridge.import_ckpt(str(source), str(target))
+                convert_with_bridge(config, source=source, target=target)
 
-        folder = ensure_hf_folder(config)
-        import_once(config, hf_folder=folder, convert=convert, report=lambda reused: None)
+        import_once(config, hf_folder=ensure_hf_folder(config), convert=convert)
         setup.store.set(_CONVERTED, "yes")
     setup.store.wait([_CONVERTED], _CONVERSION_LIMIT)
     setup.hf_folder = hf_folder_of(config)
@@ -67,19 +68,15 @@ def convert_checkpoint(setup: Setup) -> None:
 
 def join(setup: Setup) -> None:
     """All ranks meet."""
-    join_world(
-        setup.config,
-        store=setup.store,
-        rank=setup.rank,
-        local_rank=setup.local_rank,
-        world_size=setup.world_size,
-    )
+    join_world(setup.config, store=setup.store, rank=setup.rank, world_size=setup.world_size)
 
 
 def configure(setup: Setup) -> None:
-    """The provider, finalized and read back; then Megatron's groups and random state."""
+    """The provider, finalized and read back; then Megatron's groups, random state and deterministic kernels."""
     setup.provider = build_provider(setup.config, iteration=setup.iteration)
-    setup.provider.initialize_model_parallel(seed=setup.config.job.seed)
+    setup.check_provider(setup.provider)
+    setup.provider.initialize_model_parallel(seed=setup.config.job.seed, seed_kwargs=rng_fields(setup.config))
+    torch.use_deterministic_algorithms(setup.config.performance.deterministic_mode)
 
 
 def build(setup: Setup) -> None:

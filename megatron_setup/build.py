@@ -11,31 +11,28 @@ from megatron.bridge.training.model_load_save import load_model_config
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
 from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.moe.router import Router
 from megatron.core.utils import get_model_config
 
-import megatron_setup.moe
-import megatron_setup.parallelism
-import megatron_setup.performance
-import megatron_setup.precision
 from launcher.schema import RunConfig
+from megatron_setup import tables
+from megatron_setup.model_overrides import merge_overrides
 from megatron_setup.optimizer import ddp_fields, optimizer_fields
-from megatron_setup.provider import finalize, set_fields, upstream_value
-
-_TABLES = (megatron_setup.precision, megatron_setup.parallelism, megatron_setup.performance)
+from megatron_setup.provider import finalize, read_back, set_fields, upstream_value
 
 
 def build_provider(config: RunConfig, *, iteration: Path) -> Any:
-    """The finalized provider of a Bridge checkpoint, with every asked field set and read back."""
+    """The finalized provider of a Bridge checkpoint: every asked field set, overrides merged, all read back."""
     provider, _ = load_model_config(str(iteration))
-    tables = (*_TABLES, megatron_setup.moe) if provider.num_moe_experts else _TABLES
-    fields: dict[str, Any] = {}
-    for table in tables:
-        for name, value in table.provider_fields(config).items():
-            assert name not in fields, f"two tables set the provider field {name}"
-            fields[name] = value
+    fields = _provider_fields(config, provider=provider)
     set_fields(provider, fields=fields)
+    provider = merge_overrides(provider, overrides=config.model.model_overrides)
     finalize(provider, fields=fields)
     return provider
+
+
+def _provider_fields(config: RunConfig, *, provider: Any) -> dict[str, Any]:
+    return tables.provider_fields(config, has_experts=bool(provider.num_moe_experts))
 
 
 def build_model(config: RunConfig, *, provider: Any, iteration: Path) -> list[MegatronModule]:
@@ -43,11 +40,24 @@ def build_model(config: RunConfig, *, provider: Any, iteration: Path) -> list[Me
 
     def load(model: list[MegatronModule]) -> list[MegatronModule]:
         load_weights(str(iteration), model)
+        if config.moe.freeze_moe_router:
+            freeze_routers(model)
         return model
 
-    return provider.provide_distributed_model(
-        ddp_config=DistributedDataParallelConfig(**ddp_fields(config)), wrap_with_ddp=True, pre_wrap_hook=load
+    fields = {name: upstream_value(value) for name, value in ddp_fields(config).items()}
+    model = provider.provide_distributed_model(
+        ddp_config=DistributedDataParallelConfig(**fields), wrap_with_ddp=True, pre_wrap_hook=load
     )
+    read_back(provider, fields=_provider_fields(config, provider=provider))
+    return model
+
+
+def freeze_routers(model: list[MegatronModule]) -> None:
+    """Take the routers' weights out of training; before the wrap, which makes gradient buffers for what trains."""
+    for chunk in model:
+        for module in chunk.modules():
+            if isinstance(module, Router):
+                module.requires_grad_(False)
 
 
 def build_optimizer(config: RunConfig, *, model: list[MegatronModule]) -> MegatronOptimizer:
@@ -58,7 +68,22 @@ def build_optimizer(config: RunConfig, *, model: list[MegatronModule]) -> Megatr
         model_config = get_model_config(chunk)
         model_config.grad_scale_func = optimizer.scale_loss
         model_config.finalize_model_grads_func = finalize_model_grads
+    if config.optimizer.ddp.overlap_grad_reduce:
+        _reduce_during_backward(model)
     return optimizer
+
+
+def _reduce_during_backward(model: list[MegatronModule]) -> None:
+    """Tell the schedule how to hold a chunk's reduction back until its last microbatch.
+
+    Without it every microbatch would be reduced on its own. As Bridge's `training.setup._update_model_config_funcs`:
+    functions for one chunk, lists for several.
+    """
+    hold_back, start = [chunk.no_sync for chunk in model], [chunk.start_grad_sync for chunk in model]
+    for chunk in model:
+        model_config = get_model_config(chunk)
+        model_config.no_sync_func = hold_back if len(model) > 1 else hold_back[0]
+        model_config.grad_sync_func = start if len(model) > 1 else start[0]
 
 
 def peak_memory_gb() -> float:

@@ -20,10 +20,8 @@ def backend_of(config: RunConfig) -> str:
     return "gloo" if config.platform.kind is PlatformKind.cpu else "nccl"
 
 
-def join_world(config: RunConfig, *, store: Store, rank: int, local_rank: int, world_size: int) -> None:
-    """Initialise torch.distributed over the run's store; on a GPU, take this rank's device first."""
-    if config.platform.kind is not PlatformKind.cpu:
-        torch.cuda.set_device(local_rank)
+def join_world(config: RunConfig, *, store: Store, rank: int, world_size: int) -> None:
+    """Initialise torch.distributed over the run's store; on a GPU this rank's device has been set."""
     torch.distributed.init_process_group(
         backend_of(config), store=store, rank=rank, world_size=world_size, timeout=_TIMEOUT
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import importlib.metadata
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -46,20 +45,16 @@ def newest_iteration(folder: Path) -> Path:
     return max(numbered)[1]
 
 
-def import_once(
-    config: RunConfig, *, hf_folder: Path, convert: Callable[[Path, Path], None], report: Callable[[bool], None]
-) -> Path:
+def import_once(config: RunConfig, *, hf_folder: Path, convert: Callable[[Path, Path], None]) -> Path:
     """The finished conversion's folder; `convert(hf_folder, target)` is called where there is none.
 
-    `report(reused)` tells which. A killed conversion leaves only a temporary sibling, removed here by the next one.
+    A killed conversion leaves only a temporary sibling, removed here by the next one.
     Raises ConfigError for a checkpoint that cannot be read, naming it.
     """
     target = converted_folder(config, hf_folder=hf_folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.with_name(f"{target.name}.lock")):
-        reused = is_complete(target) and not config.model.force_reconvert_from_hf
-        report(reused)
-        if not reused:
+        if not is_complete(target) or config.model.force_reconvert_from_hf:
             _convert(hf_folder, target=target, convert=convert)
     return target
 
@@ -77,7 +72,7 @@ def _convert(hf_folder: Path, *, target: Path, convert: Callable[[Path, Path], N
         ) from error
     write_json(partial / _MARKER, data={"source": str(hf_folder), "fingerprint": fingerprint(hf_folder)})
     shutil.rmtree(target, ignore_errors=True)
-    os.replace(partial, target)
+    partial.rename(target)
 
 
 @contextmanager

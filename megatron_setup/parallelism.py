@@ -50,7 +50,7 @@ def provider_fields(config: RunConfig) -> dict[str, Any]:
 def environment(config: RunConfig) -> dict[str, str]:
     """CUDA_DEVICE_MAX_CONNECTIONS=1 where TP or CP orders its kernels by it: before Blackwell only.
 
-    megatron-core 0.19.2 `megatron/training/arguments.py` asserts it there, and leaves it open beside
+    megatron-core 0.19.2 `training/arguments.py` asserts it there, and leaves it open beside
     `overlap_moe_expert_parallel_comm`, which wants a large number.
     """
     parallelism = config.parallelism

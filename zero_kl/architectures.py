@@ -29,6 +29,16 @@ class Unsupported:
     source: str
 
 
+def _has_mamba_layers(provider: Any) -> bool:
+    own = ("hybrid_layer_pattern", "use_mamba")  # of Bridge's hybrid provider, and of its Falcon-H1
+    return provider.is_hybrid_model or any(getattr(provider, name, None) for name in own)
+
+
+def _has_window(provider: Any) -> bool:
+    # Step-3.5's provider sets the window layer by layer, from a field of its own.
+    return provider.window_size is not None or getattr(provider, "sliding_attention_setting", None) is not None
+
+
 UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
         code="ZK080",
@@ -42,7 +52,7 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
         code="ZK081",
         feature="Mamba layers",
         model_types=SSM_MODEL_TYPES,
-        is_in=lambda provider: provider.is_hybrid_model or getattr(provider, "hybrid_layer_pattern", None) is not None,
+        is_in=_has_mamba_layers,
         why="decode updates the state token by token and training scans it in chunks; megatron-core 0.19.2 has "
         "no decode that repeats the training scan",
         source="megatron-core 0.19.2 ssm/mamba_mixer.py",
@@ -59,8 +69,8 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
         code="ZK083",
         feature="sliding-window attention",
-        model_types=("gemma2", "gemma3", "gemma3_text", "gemma4", "gpt_oss", "mimo_v2_flash", "step3p5"),
-        is_in=lambda provider: provider.window_size is not None,
+        model_types=("gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "mimo_v2_flash", "step3p5"),
+        is_in=_has_window,
         why="Transformer Engine and generation's engine spell a window differently to FlashAttention-4, which "
         "has already gone wrong silently for no window at all (ZG020); no window was measured",
         source=f"{_ATTENTION}; flash-attn-4 4.0.0b30 cute/interface.py, _resolve_causal_local_window",
@@ -76,7 +86,7 @@ UNSUPPORTED: tuple[Unsupported, ...] = (
     Unsupported(
         code="ZK085",
         feature="a vision tower",
-        model_types=("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "gemma3_vl", "gemma4_vl", "ernie4_5_vl_moe"),
+        model_types=("qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "gemma3", "gemma4"),
         is_in=lambda provider: getattr(provider, "vision_config", None) is not None,
         why="the tower's convolution and bidirectional attention have no batch-invariant kernels, and the job samples "
         "token ids only",

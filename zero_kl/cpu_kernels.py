@@ -29,7 +29,7 @@ _active_library: torch.library.Library | None = None
 
 @contextmanager
 def batch_invariant() -> Iterator[None]:
-    """Within the context, mm, addmm, sigmoid and silu of CPU tensors do not depend on the batch.
+    """Within the context, mm, addmm, sigmoid, silu and topk of CPU tensors do not depend on the batch or on autograd.
 
     Why they do otherwise: a BLAS chooses its blocking, and with it the order in which products are added, by the
     number of rows, so the same row among 4 or among 400 gets other last bits. Here each product is a row of calls with
@@ -50,7 +50,7 @@ def batch_invariant() -> Iterator[None]:
         with warnings.catch_warnings():
             # torch warns that a kernel is overridden, which is what we are here for
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
-            for name, kernel in {"mm": _mm, "addmm": _addmm, "sigmoid": _sigmoid, "silu": _silu}.items():
+            for name, kernel in _KERNELS.items():
                 _active_library.impl(name, kernel, "CPU")
         yield
     finally:
@@ -61,7 +61,7 @@ def batch_invariant() -> Iterator[None]:
 def _mm(left: Tensor, right: Tensor) -> Tensor:
     """[m, k] @ [k, n], as ceil(m / ROW_TILE) products of ROW_TILE rows each."""
     num_rows, num_columns = left.shape[0], right.shape[1]
-    left = _filled_up(left, rows=ROW_TILE, columns=WIDTH_TILE)
+    left = _filled_up(left.contiguous(), rows=ROW_TILE, columns=WIDTH_TILE)
     right = _filled_up(right, rows=WIDTH_TILE, columns=WIDTH_TILE)
     product = left.new_empty(left.shape[0], right.shape[1])
     for left_tile, product_tile in zip(left.split(ROW_TILE), product.split(ROW_TILE), strict=True):
@@ -95,6 +95,23 @@ def _silu(x: Tensor) -> Tensor:
     return (x.float() / (1 + torch.exp(-x.float()))).to(x.dtype)
 
 
+def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:
+    """The k largest, always in order.
+
+    megatron-core's router sorts only where gradients are on (`sorted=torch.is_grad_enabled()`, moe_utils.py of 0.19.2).
+    The softmax over the chosen logits adds in their order, so without this a scoring pass and a training step of the
+    same weights disagree from top-3 on.
+    """
+    shape = list(x.shape)
+    shape[dim] = k
+    values, indices = x.new_empty(shape), torch.empty(shape, dtype=torch.int64)
+    torch.topk(x, k, dim=dim, largest=largest, sorted=True, out=(values, indices))
+    return values, indices
+
+
+_KERNELS = {"mm": _mm, "addmm": _addmm, "sigmoid": _sigmoid, "silu": _silu, "topk": _topk}
+
+
 def attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float, query_positions: Tensor) -> Tensor:
     """Causal attention whose every query has the same bits whatever follows it and whoever sits beside it.
 
@@ -107,15 +124,15 @@ def attention(query: Tensor, key: Tensor, value: Tensor, *, scale: float, query_
     """
     num_queries, batch, heads, _ = query.shape
     key, value = (t.repeat_interleave(heads // key.shape[2], dim=2) for t in (key, value))
-    query_tiles, key_tiles, value_tiles = _tiles(query, ROW_TILE), _tiles(key, KEY_TILE), _tiles(value, KEY_TILE)
+    query_tiles = _tiles(query, ROW_TILE)[:, :, None]
+    key_tiles, value_tiles = (_tiles(t, KEY_TILE)[:, None] for t in (key, value))
     positions = pad(query_positions, (0, -num_queries % ROW_TILE)).reshape(-1, 1, ROW_TILE, 1)
-    key_positions = torch.arange(key_tiles.shape[1] * KEY_TILE).reshape(-1, 1, KEY_TILE)
-    # [batch · heads, query tiles, key tiles, ROW_TILE, KEY_TILE]
-    scores = query_tiles[:, :, None] @ key_tiles[:, None].transpose(-1, -2) * scale
+    key_positions = torch.arange(key_tiles.shape[2] * KEY_TILE).reshape(-1, 1, KEY_TILE)
+    scores = _products(query_tiles, key_tiles, transposed=True) * scale
     scores = scores.masked_fill(key_positions > positions, float("-inf"))
     weights = torch.exp(scores - scores.detach().amax((2, 4), keepdim=True))
     totals = _in_order(weights.sum(-1, keepdim=True))
-    rows = _in_order(weights @ value_tiles[:, None]) / totals
+    rows = _in_order(_products(weights, value_tiles, transposed=False)) / totals
     rows = rows.flatten(1, 2)[:, :num_queries, : value.shape[-1]]
     return rows.unflatten(0, (batch, heads)).permute(2, 0, 1, 3).to(query.dtype)
 
@@ -124,6 +141,17 @@ def _tiles(x: Tensor, size: int) -> Tensor:
     """[s, b, h, d] -> fp32 [b · h, tiles, size, d filled up]."""
     rows = x.permute(1, 2, 0, 3).flatten(0, 1).float()
     return _filled_up(rows, rows=size, columns=WIDTH_TILE).unflatten(1, (-1, size))
+
+
+def _products(left: Tensor, right: Tensor, *, transposed: bool) -> Tensor:
+    """Every left tile times every right tile (or its transpose): [b · h, query tiles, key tiles, rows, columns].
+
+    Both operands are copied to one memory layout first: MKL's bits depend on it, and torch.matmul picks it by whether
+    there is one query tile (a decode step) or more.
+    """
+    shape = torch.broadcast_shapes(left.shape[:3], right.shape[:3])
+    left, right = (t.expand(*shape, -1, -1).flatten(0, 2).contiguous() for t in (left, right))
+    return torch.bmm(left, right.transpose(1, 2) if transposed else right).unflatten(0, shape)
 
 
 def _in_order(parts: Tensor) -> Tensor:

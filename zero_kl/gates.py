@@ -124,20 +124,25 @@ def check_driver(version: str | None) -> Findings:
 def check_capabilities(platform: PlatformKind, *, found: Sequence[Capability]) -> Findings:
     """Refuse a machine without GPUs, and every GPU outside the platform's range; `found` is one entry per GPU."""
     (row,) = [row for row in DEVICES if row.platform is platform]
-    wanted = f"sm_{_digits(row.low)} up to below sm_{_digits(row.below)}"
+    wanted = sm_range(row)
     if not found:
         return Findings(violations=(f"no GPU is visible, platform={platform.value} needs {wanted} [{row.code}]",))
     return Findings(
         violations=tuple(
-            f"GPU {index} is sm_{_digits(capability)}, platform={platform.value} needs {wanted}: {row.why} [{row.code}]"
+            f"GPU {index} is {_sm(capability)}, platform={platform.value} needs {wanted}: {row.why} [{row.code}]"
             for index, capability in enumerate(found)
             if not row.low <= capability < row.below
         )
     )
 
 
-def _digits(capability: Capability) -> str:
-    return f"{capability[0]}{capability[1]}"
+def sm_range(row: DeviceRequirement) -> str:
+    """The wish in words."""
+    return f"{_sm(row.low)} up to below {_sm(row.below)}"
+
+
+def _sm(capability: Capability) -> str:
+    return f"sm_{capability[0]}{capability[1]}"
 
 
 def check_device(platform: PlatformKind) -> Findings:

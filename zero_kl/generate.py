@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from megatron.core.inference.utils import InferenceMode
 from megatron.core.transformer.module import MegatronModule
 
 from launcher.errors import ExperimentError
-from launcher.schema import GenerationConfig
+from launcher.schema import RunConfig
+from zero_kl.inference import inference_fields, sampling_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,7 @@ def generate(
     *,
     prompts: Sequence[Sequence[int]],
     tokenizer: Any,
-    config: GenerationConfig,
-    max_sequence_length: int,
+    config: RunConfig,
     on_finished: Callable[[int, int], None],
 ) -> list[Sampled]:
     """Sample `max_new_tokens` for every prompt, in the prompts' order; `on_finished(done, total)` as requests end.
@@ -42,33 +43,23 @@ def generate(
     The model is unwrapped (no DDP, no precision wrapper) and is left in evaluation mode. Every rank of a model-parallel
     group calls this with the same prompts. Raises ExperimentError where the engine gives up on a request.
     """
+    model.eval()
     context = DynamicInferenceContext(
-        model_config=model.config,
-        inference_config=InferenceConfig(
-            max_sequence_length=max_sequence_length,
-            buffer_size_gb=config.buffer_size_gb,  # pyright: ignore[reportArgumentType]: a fraction of a GB is fine
-            block_size_tokens=config.block_size_tokens,
-            max_requests=config.max_requests,
-            max_tokens=config.max_tokens,
-            materialize_only_last_token_logits=True,
-        ),
+        model_config=model.config, inference_config=InferenceConfig(**_upstream(inference_fields(config)))
     )
     engine = DynamicInferenceEngine(TextGenerationController(GPTInferenceWrapper(model, context), tokenizer), context)
-    sampling = SamplingParams(
-        temperature=config.temperature,
-        top_k=config.top_k,
-        top_p=0.0 if config.top_p == 1.0 else config.top_p,  # upstream spells "off" as 0
-        num_tokens_to_generate=config.max_new_tokens,
-        return_log_probs=True,
-        skip_prompt_log_probs=True,
-        termination_id=-1,
-    )
+    sampling = SamplingParams(**_upstream(sampling_fields(config.generation)))
     try:
         for request, prompt in enumerate(prompts):
             engine.add_request(request, list(prompt), sampling)
         return _collect(engine, num_requests=len(prompts), on_finished=on_finished)
     finally:
         InferenceMode.unset_active()  # else the next training forward asserts that logits are gathered
+
+
+def _upstream(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Our enums by value, which upstream's own enums of strings equal."""
+    return {name: value.value if isinstance(value, Enum) else value for name, value in fields.items()}
 
 
 def _collect(

@@ -41,11 +41,6 @@ class PackageRequirement:
 
     when: Condition = ALWAYS
 
-    @property
-    def text(self) -> str:
-        """The wish in words."""
-        return f"{self.distributions[0]} {self.wanted}".strip()
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairRequirement:
@@ -68,7 +63,7 @@ PACKAGES: tuple[PackageRequirement, ...] = (
         distributions=("torch",),
         wanted=SpecifierSet(),
         measured="2.11.0",
-        why="every tensor",
+        why="everything runs on it",
         source=MEASURED,
         extra="megatron",
     ),

@@ -5,8 +5,10 @@ Imported only inside a worker: everything below here may import torch.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from launcher.paths import AttemptPaths
 from launcher.placement import Placement, open_store
@@ -15,8 +17,8 @@ from launcher.schema import Backend, JobKind, PlatformKind, RunConfig
 
 
 @contextmanager
-def platform(config: RunConfig) -> Iterator[None]:
-    """The platform and the kernels the configuration asks for, in force inside the block."""
+def platform(config: RunConfig, *, local_rank: int) -> Iterator[None]:
+    """The platform and the kernels the configuration asks for, in force inside the block; on a GPU, this rank's."""
     with ExitStack() as stack:
         if config.platform.kind is PlatformKind.cpu:
             from megatron_setup import cpu
@@ -27,8 +29,16 @@ def platform(config: RunConfig) -> Iterator[None]:
                 from zero_kl.cpu_kernels import attention
 
                 stack.enter_context(use_core(attention))
+        else:
+            import torch
+
+            torch.cuda.set_device(local_rank)
+        from zero_kl.gates import check_node
         from zero_kl.kernels import enabled
 
+        node = check_node(config)
+        node.emit_warnings()
+        node.raise_if_invalid(f"{socket.gethostname()} is refused")
         stack.enter_context(enabled(config.zero_kl.backend))
         yield
 
@@ -36,7 +46,7 @@ def platform(config: RunConfig) -> Iterator[None]:
 def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, progress: ProgressWriter) -> None:
     """Set the platform up and run `job.kind`; the world is left again also after an error."""
     progress("load libraries", done=0, total=1)
-    with platform(config):
+    with platform(config, local_rank=placement.local_rank):
         from launcher.jobs.mismatch import measure_mismatch
         from megatron_setup.apply import Setup, apply
         from megatron_setup.distributed import leave_world
@@ -45,10 +55,10 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
         setup = Setup(
             config=config,
             rank=placement.rank,
-            local_rank=placement.local_rank,
             world_size=placement.world_size,
             store=open_store(placement, address_file=paths.rendezvous),
             progress=progress,
+            check_provider=_refuse_unsupported if config.zero_kl.required else _accept,
         )
         try:
             if config.job.kind is JobKind.convert:
@@ -59,3 +69,15 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
                 measure_mismatch(setup, paths=paths)
         finally:
             leave_world()
+
+
+def _refuse_unsupported(provider: Any) -> None:
+    """The architectures for which zero was never shown, by what Bridge made of the checkpoint."""
+    from zero_kl.architectures import check_provider
+
+    check_provider(provider).raise_if_invalid("this model cannot be run with zero_kl.required=true")
+
+
+def _accept(provider: Any) -> None:
+    """An ordinary run measures any model."""
+    del provider

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from megatron.bridge.inference.text_generation import build_tokenizer
+from megatron.bridge.inference.text_generation import HFTokenizerAdapter
 from megatron.core import parallel_state
 from megatron.core.utils import unwrap_model
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from launcher.errors import ConfigError
 from launcher.files import read_json
 from launcher.paths import AttemptPaths
-from launcher.schema import PlatformKind
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup
 from megatron_setup.hf_folder import count_parameters
@@ -28,10 +28,6 @@ from zero_kl.prompts import random_prompts, read_prompts
 from zero_kl.report import write_report
 from zero_kl.score import is_scoring_rank, policy_gradient_step, score
 from zero_kl.verdict import Measurement, Report, Throughput
-
-_ROW_MULTIPLE = 64
-_ROW_MULTIPLE_CPU = 16
-
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
@@ -68,22 +64,21 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
         write_report(report, folder=paths.root)
 
 
-def load_tokenizer(folder: Path, *, vocab_size: int) -> Any:
-    """The tokenizer as megatron-core's engine wants it. Raises ConfigError where its ids do not fit the model."""
+def load_tokenizer(folder: Path, *, vocab_size: int) -> PreTrainedTokenizerBase:
+    """The checkpoint's tokenizer. Raises ConfigError where it cannot be loaded or its ids do not fit the model."""
     try:
-        tokenizer = build_tokenizer(str(folder), False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
     except (OSError, ValueError) as error:
         raise ConfigError(f"error: {folder} holds no tokenizer that can be loaded: {error}") from error
-    size = len(tokenizer.tokenizer)
-    if size > vocab_size:
+    if len(tokenizer) > vocab_size:
         raise ConfigError(
-            f"error: the tokenizer in {folder} has {size} ids, the model's vocabulary has {vocab_size}\n"
-            "  why:    an id beyond the embedding reads another row's memory or crashes; the tokenizer is another model's"
+            f"error: the tokenizer in {folder} has {len(tokenizer)} ids, the model's vocabulary has {vocab_size}\n"
+            "  why:    it is another model's: an id beyond the embedding would be out of range"
         )
     return tokenizer
 
 
-def _prompts(setup: Setup, *, tokenizer: Any, step: int) -> list[list[int]]:
+def _prompts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> list[list[int]]:
     """This rank's prompts. Data-parallel ranks split them, except where they share experts.
 
     Ranks that share experts meet in every MoE layer, so their engines must take the same number of steps: they sample
@@ -92,13 +87,13 @@ def _prompts(setup: Setup, *, tokenizer: Any, step: int) -> list[list[int]]:
     config = setup.config
     room = config.model.seq_length - config.generation.max_new_tokens
     if config.job.prompts is not None:
-        prompts = read_prompts(Path(config.job.prompts), tokenizer=tokenizer.tokenizer, max_tokens=room)
+        prompts = read_prompts(Path(config.job.prompts), tokenizer=tokenizer, max_tokens=room)
     else:
         prompts = random_prompts(
             config.job.num_prompts,
             min_tokens=config.job.min_prompt_tokens,
             max_tokens=config.job.max_prompt_tokens,
-            vocab_size=len(tokenizer.tokenizer),
+            vocab_size=len(tokenizer),
             seed=config.job.seed + step,
         )
     replicas = parallel_state.get_data_parallel_world_size()
@@ -112,16 +107,15 @@ def _prompts(setup: Setup, *, tokenizer: Any, step: int) -> list[list[int]]:
     return prompts[parallel_state.get_data_parallel_rank() :: replicas]
 
 
-def _measure(setup: Setup, *, tokenizer: Any, step: int) -> Round:
+def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> Round:
     prompts = _prompts(setup, tokenizer=tokenizer, step=step)
     config = setup.config
     started = time.perf_counter()
     sampled = generate(
         unwrap_model(setup.model)[0],
         prompts=prompts,
-        tokenizer=tokenizer,
-        config=config.generation,
-        max_sequence_length=config.model.seq_length,
+        tokenizer=HFTokenizerAdapter(tokenizer),
+        config=config,
         on_finished=_shown(setup, stage=f"step {step}: generate", unit="requests"),
     )
     generated = time.perf_counter()
@@ -130,7 +124,7 @@ def _measure(setup: Setup, *, tokenizer: Any, step: int) -> Round:
         setup.model,
         sequences=sequences,
         micro_batch_size=config.performance.micro_batch_size,
-        row_multiple=_row_multiple(setup),
+        row_multiple=setup.config.performance.make_sequence_length_divisible_by,
         on_batch=_shown(setup, stage=f"step {step}: score", unit="sequences"),
     )
     return Round(
@@ -140,10 +134,6 @@ def _measure(setup: Setup, *, tokenizer: Any, step: int) -> Round:
         generation_s=generated - started,
         training_s=time.perf_counter() - generated,
     )
-
-
-def _row_multiple(setup: Setup) -> int:
-    return _ROW_MULTIPLE_CPU if setup.config.platform.kind is PlatformKind.cpu else _ROW_MULTIPLE
 
 
 def _shown(setup: Setup, *, stage: str, unit: str) -> Callable[[int, int], None]:
@@ -204,7 +194,7 @@ def _train(setup: Setup, *, data: Round, step: int) -> float:
         prompt_lengths=[len(p) for p in data.prompts],
         advantages=[generator.gauss(0.0, 1.0) for _ in data.prompts],
         micro_batch_size=setup.config.performance.micro_batch_size,
-        row_multiple=_row_multiple(setup),
+        row_multiple=setup.config.performance.make_sequence_length_divisible_by,
     )
     shown(1, 1)
     return time.perf_counter() - started

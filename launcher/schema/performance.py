@@ -184,8 +184,9 @@ class PerformanceConfig:
     masked_softmax_fusion: bool | None = None
     """Fused mask and softmax."""
 
-    gradient_accumulation_fusion: bool | None = None
-    """Add weight gradients inside the GEMM (needs APEX or Transformer Engine)."""
+    gradient_accumulation_fusion: bool = False
+    """Add weight gradients in the GEMM. The output layer is Megatron's own and then needs apex, which is not among the
+    packages; Bridge would switch it on as soon as Transformer Engine is there."""
 
     cross_entropy_loss_fusion: bool | None = None
     """Fused cross entropy."""

@@ -56,9 +56,14 @@ _tensor_type = torch.Tensor.type
 
 
 def tensor_type(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`Tensor.type`, but the type's name says cuda: megatron-core's optimizers accept only those names."""
+    """`Tensor.type`, but the type's name says cuda: megatron-core's optimizers accept only those names.
+
+    Under a function mode torch looks the method up again by its name and so comes here twice.
+    """
     found = _tensor_type(tensor, *args, **kwargs)
-    return found.replace("torch.", "torch.cuda.", 1) if isinstance(found, str) else found
+    if not isinstance(found, str) or found.startswith("torch.cuda."):
+        return found
+    return found.replace("torch.", "torch.cuda.", 1)
 
 
 class Stream:
@@ -124,9 +129,9 @@ class DeviceProperties:
     multi_processor_count = 1
 
 
-def leave_uncompiled[T](function: T) -> T:
-    """`torch.compile` as megatron uses it, a bare decorator; an option is an error rather than ignored."""
-    return function
+def leave_uncompiled[F: Callable[..., Any]](model: F | None = None, **_: object) -> F | Callable[[F], F]:
+    """`torch.compile`, as a decorator with or without options: the function stays as it is."""
+    return (lambda function: function) if model is None else model
 
 
 def do_nothing(*_: object, **__: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from megatron.core.transformer.transformer_config import TransformerConfig
 
-SWITCHES = ("apply_rope_fusion", "moe_permute_fusion")
+SWITCHES = ("apply_rope_fusion", "moe_permute_fusion", "gradient_accumulation_fusion")
 """Llama's and the Qwen MoE models' bridges turn these on. Off, megatron-core does the same in torch."""
 
 _post_init = TransformerConfig.__post_init__

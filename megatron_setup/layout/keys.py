@@ -4,6 +4,7 @@ Owns the vocabulary of the rows in `ranks` and `schedule`, nothing else.
 """
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from launcher.requirement import KNOWN_ARCHITECTURE, Condition, Subject
 from launcher.schema import Architecture, JobKind, ParallelismConfig
@@ -60,8 +61,11 @@ SIZES = (
 """Everything that counts: null where it may be off, otherwise at least 1."""
 
 
+_sizes_of = attrgetter(*SIZES)
+
+
 def _sized(subject: Subject) -> bool:
-    return all((value := subject.value(key)) is None or value >= 1 for key in SIZES)
+    return all(value is None or value >= 1 for value in _sizes_of(subject.config))
 
 
 def when(text: str, *, test: Callable[[ParallelismConfig], bool]) -> Condition:
@@ -87,6 +91,11 @@ JOB = needed_by("the job") & MISMATCH
 
 DENSE = shaped("the model is dense", test=lambda shape: shape.num_moe_experts is None)
 MOE = shaped("the model has experts", test=lambda shape: shape.num_moe_experts is not None)
+SHARED_GROUPS = KNOWN_ARCHITECTURE & Condition(
+    who="",
+    text="ranks share query groups",
+    test=lambda s: s.config.parallelism.tensor_model_parallel_size > shape_of(s).num_query_groups,
+)
 SHARDED = when("the tensor-parallel size is over 1", test=lambda p: p.tensor_model_parallel_size > 1)
 UNSHARDED = when("the tensor-parallel size is 1", test=lambda p: p.tensor_model_parallel_size == 1)
 REPLICATED = when("data_parallel_size is set", test=lambda p: p.data_parallel_size is not None)

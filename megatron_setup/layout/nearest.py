@@ -18,7 +18,7 @@ from megatron_setup.layout.stages import written_stages
 from megatron_setup.layout.sums import sequence_multiple
 
 Propose = Callable[[Subject], Iterable[Any]]
-_LARGEST = 4096
+_LARGEST = 1024
 """Sizes are searched downwards from here; nobody has a group of more ranks."""
 
 

@@ -134,7 +134,7 @@ MODEL_ROWS = (
             "a divisor of (heads + 2 x query groups) x kv_channels",
             sums.divides(keys.TENSOR, size=sums.qkv_size, what="(heads + 2 x query groups) x kv_channels ="),
         ),
-        when=keys.MCORE & KNOWN_ARCHITECTURE,
+        when=keys.MCORE & keys.SHARED_GROUPS,
         why="queries, keys and values are one matrix, cut into equal parts also where ranks share a query group",
         source="megatron-core 0.19.2 transformer/attention.py",
     ),

@@ -82,7 +82,7 @@ PIPELINE_ROWS = (
         want=Check("true with batch_p2p_comm=false, or false with more than 2 stages", sums.sends_when_interleaved),
         when=keys.MCORE & keys.INTERLEAVED & keys.PIPELINED,
         why="two stages that send both ways in one batch mix their messages up, and the loss is silently wrong",
-        source="megatron-core 0.19.2 megatron/training/arguments.py, pipeline_parallel/schedules.py",
+        source="megatron-core 0.19.2 training/arguments.py, pipeline_parallel/schedules.py",
         reads=(keys.BATCH, keys.VIRTUAL, keys.PIPELINE),
     ),
     Requirement(

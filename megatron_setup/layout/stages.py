@@ -4,9 +4,7 @@ Owns the three ways upstream knows: evenly (the embedding and the loss may count
 of a given size, or written out. Each says in words what does not work out; which rule reports it is the table's.
 """
 
-import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launcher.schema import ParallelismConfig
@@ -91,8 +89,3 @@ def written_problem(
     if order.count("m") != (mtp_num_layers or 0):
         return f"{order.count('m')} prediction layers m are written, mtp_num_layers is {mtp_num_layers or 0}"
     return ""
-
-
-def chunk_divisor(layers: Sequence[int]) -> int:
-    """The most equal chunks that every stage can be cut into."""
-    return math.gcd(*layers)

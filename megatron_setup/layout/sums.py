@@ -10,7 +10,7 @@ from collections.abc import Callable
 from launcher.requirement import Finding, Subject, show
 from launcher.schema import Architecture, RunConfig
 from launcher.schema.layout import Layout, derive_layout
-from megatron_setup.layout.stages import chunk_divisor, deal, written_problem
+from megatron_setup.layout.stages import deal, written_problem
 
 Sum = Callable[[Subject], Finding | None]
 
@@ -124,18 +124,14 @@ def layers_are_dealt(subject: Subject) -> Finding | None:
 
 def chunks_are_whole(subject: Subject) -> Finding | None:
     """VPP divides every stage's layers; only where the layers could be dealt."""
-    parallelism, dealt = (
-        subject.config.parallelism,
-        deal(subject.config.parallelism, num_layers=shape_of(subject).num_layers),
-    )
+    parallelism = subject.config.parallelism
+    dealt = deal(parallelism, num_layers=shape_of(subject).num_layers)
     virtual = parallelism.virtual_pipeline_model_parallel_size
     assert virtual is not None, "this row lacks the condition that the schedule is interleaved"
-    if dealt.problem or chunk_divisor(dealt.layers) % virtual == 0:
+    if dealt.problem or all(layers % virtual == 0 for layers in dealt.layers):
         return None
-    stages = ", ".join(map(str, sorted(set(dealt.layers))))
-    return Finding(
-        found=show(virtual), wanted="a divisor of every stage's layers", arithmetic=f"stages of {stages} layers"
-    )
+    left = [f"a stage of {n} layers / {virtual} leaves {n % virtual}" for n in sorted(set(dealt.layers)) if n % virtual]
+    return Finding(found=show(virtual), wanted="a divisor of every stage's layers", arithmetic=", ".join(left))
 
 
 def stages_to_interleave(subject: Subject) -> Finding | None:

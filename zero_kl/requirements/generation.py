@@ -126,7 +126,7 @@ CACHE: tuple[Requirement, ...] = (
         key="generation.max_sequence_length",
         want=Check(text="null or at least model.seq_length", test=_long_enough),
         when=ZERO_KL,
-        why="a request that the engine cuts short is not the sequence that training scores",
+        why="the engine gives up on a request that does not fit, and training scores sequences of model.seq_length",
         source=RECIPE,
         reads=("model.seq_length",),
     ),
@@ -170,7 +170,9 @@ ENGINE: tuple[Requirement, ...] = (
         field="mamba_inference_ssm_states_dtype",
         want=Equals(Dtype.float32),
         when=SSM,
-        why="training's scan keeps the state of Mamba layers in fp32; a rounded state drifts from it with every token",
+        why="the engine's default rounds the state to BF16 after every token; training's scan rounds once a "
+        "chunk at most",
+        source=f"{RECIPE}; megatron-core 0.19.2 TransformerConfig.mamba_training_ssm_states_dtype",
     ),
 )
 

@@ -20,7 +20,7 @@ def _measured_head_dim(subject: Subject) -> Finding | None:
 _HEAD_DIMS = " or ".join(map(str, MEASURED_HEAD_DIMS))
 
 
-def _no(row: Unsupported) -> Check:
+def _without(row: Unsupported) -> Check:
     def test(subject: Subject) -> Finding | None:
         assert subject.architecture is not None, "the row's condition"
         model_type = subject.architecture.model_type
@@ -28,7 +28,7 @@ def _no(row: Unsupported) -> Check:
             return None
         return Finding(found=f"{model_type}, with {row.feature}", wanted="a model without it")
 
-    return Check(text=f"no {row.feature}", test=test)
+    return Check(text=f"a model without {row.feature}", test=test)
 
 
 def _refusal(row: Unsupported) -> Requirement:
@@ -36,7 +36,7 @@ def _refusal(row: Unsupported) -> Requirement:
     return Requirement(
         code=row.code,
         key="model",
-        want=_no(row),
+        want=_without(row),
         when=ZERO_KL & KNOWN_ARCHITECTURE,
         why=row.why,
         source=row.source,

@@ -1,0 +1,138 @@
+"""docs/requirements.md, generated from every row there is. `python -m launcher.docs` writes it.
+
+Owns the page's layout only: each word about a rule is its row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from launcher.requirement import Requirement, Severity
+from launcher.rules import RULES
+from zero_kl.architectures import UNSUPPORTED
+from zero_kl.environment import VARIABLES
+from zero_kl.gates import DEVICES, FEATURES, sm_range
+from zero_kl.versions import PACKAGES, PAIRS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "requirements.md"
+
+TITLES = {
+    "PL": "Parallel layouts (megatron_setup/parallelism.py)",
+    "ZK": "Zero-KL (zero_kl/requirements)",
+}
+"""By the letters of a rule's code."""
+
+HEAD = """\
+# Requirements
+
+Generated from the rows by `python -m launcher.docs`; do not edit. `python -m launcher explain CODE` prints one row.
+A row marked (warning) is printed and stops nothing."""
+
+
+def render_page(rules: Sequence[Requirement]) -> str:
+    """The page, ending with a newline; `rules` come in the order of their tables."""
+    sections = [_rules(prefix, rows=list(rows)) for prefix, rows in groupby(rules, key=lambda row: row.code[:2])]
+    return "\n\n".join([HEAD, *sections, _model(), _environment(), _packages(), _devices(), _features()]) + "\n"
+
+
+def _table(title: str, *, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *([_cell(text) for text in row] for row in rows)]
+    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in lines)])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _rules(prefix: str, *, rows: Sequence[Requirement]) -> str:
+    assert prefix in TITLES, f"launcher/docs.py has no title for the rules {prefix}..."
+    return _table(
+        TITLES[prefix],
+        columns=("code", "key", "needs", "when", "why", "source"),
+        rows=(
+            (
+                f"{row.code} (warning)" if row.severity is Severity.WARNING else row.code,
+                f"`{row.key}`",
+                row.want.text,
+                row.when.text,
+                row.why,
+                row.source,
+            )
+            for row in rows
+        ),
+    )
+
+
+def _model() -> str:
+    return _table(
+        "The resolved model (zero_kl/architectures.py)",
+        columns=("code", "refused", "why", "source"),
+        rows=((row.code, row.feature, row.why, row.source) for row in UNSUPPORTED),
+    )
+
+
+def _environment() -> str:
+    return _table(
+        "Environment variables (zero_kl/environment.py)",
+        columns=("code", "variable", "set to", "refused", "when", "why", "source"),
+        rows=(
+            (
+                row.code,
+                f"`{row.name}`",
+                "" if row.value is None else f"`{row.value}`",
+                " ".join(row.refused) if row.value is None else "any other value",
+                row.when.text,
+                row.why,
+                row.source,
+            )
+            for row in VARIABLES
+        ),
+    )
+
+
+def _packages() -> str:
+    single = (
+        (row.code, " or ".join(row.distributions), str(row.wanted), row.measured, row.when.text, row.why, row.source)
+        for row in PACKAGES
+    )
+    pairs = (
+        (
+            row.code,
+            f"{row.first} {row.first_range} with {row.second} {row.second_range}",
+            "not together",
+            "",
+            row.when.text,
+            row.why,
+            row.source,
+        )
+        for row in PAIRS
+    )
+    return _table(
+        "Packages (zero_kl/versions.py; a version other than the measured one is a warning)",
+        columns=("code", "package", "needs", "measured", "when", "why", "source"),
+        rows=(*single, *pairs),
+    )
+
+
+def _devices() -> str:
+    return _table(
+        "GPUs (zero_kl/gates.py)",
+        columns=("code", "platform", "needs", "why", "source"),
+        rows=((row.code, row.platform.value, sm_range(row), row.why, row.source) for row in DEVICES),
+    )
+
+
+def _features() -> str:
+    return _table(
+        "Fields of megatron-core's TransformerConfig (zero_kl/gates.py)",
+        columns=("code", "field", "why", "where it is missing", "source"),
+        rows=((row.code, f"`{row.field}`", row.why, row.stand_in or "refused", row.source) for row in FEATURES),
+    )
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(exist_ok=True)
+    PAGE.write_text(render_page(RULES))
+    print(PAGE)

@@ -1,0 +1,246 @@
+"""Keys whose duty is not built yet. Each is refused when it is set, so that no key is accepted and ignored.
+
+Pure data: when a duty is built, its entry here goes away with its codes. Keys that nothing reads under some condition
+are rows of their own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from launcher.keys import as_typed, keys_of, plain
+from launcher.requirement import Condition, Finding, Requirement, Severity, Subject, show
+
+THIS_VERSION = Condition(who="this version", text="always", test=lambda _: True)
+
+
+@dataclass(frozen=True)
+class AsInSchema:
+    """The key has the schema's default. An empty mapping cannot be typed: the hints take every entry out."""
+
+    default: Any
+
+    @property
+    def text(self) -> str:
+        return as_typed(self.default)
+
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
+        found = plain(subject.value(key))
+        if found == self.default:
+            return None
+        hints = (f"{key}={self.text}",)
+        if isinstance(found, dict):
+            hints = tuple(f"~{key}.{name}" for name in cast(dict[str, Any], found))
+        return Finding(found=as_typed(found), wanted=self.text, hints=hints)
+
+
+@dataclass(frozen=True)
+class AsInTraining:
+    """The key is null or what training has: generation runs on training's own model."""
+
+    training: str
+
+    @property
+    def text(self) -> str:
+        return f"null or {self.training}"
+
+    def find(self, subject: Subject, *, key: str) -> Finding | None:
+        found, wanted = subject.value(key), subject.value(self.training)
+        if found is None or found == wanted:
+            return None
+        return Finding(found=show(found), wanted=f"{self.text} ({show(wanted)})", hints=(f"{key}=null",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duty:
+    """Something the schema has keys for. `keys` are by code; `why` is what this version does instead."""
+
+    why: str
+    source: str
+    keys: Mapping[str, str]
+    severity: Severity = Severity.ERROR
+
+
+_STEPS = "megatron_setup/apply.py, STEPS"
+_SCORE = "zero_kl/score.py"
+
+
+def _numbered(first: int, *, section: str, names: str) -> dict[str, str]:
+    """Codes from `first` on for the section's keys, in the order written. Append only: a code is never reused."""
+    return {f"PD{first + i}": f"{section}.{name}" for i, name in enumerate(names.split())}
+
+
+DUTIES: tuple[Duty, ...] = (
+    Duty(
+        why="this version does not change a checkpoint's config.json before the conversion",
+        source="megatron_setup/convert.py",
+        keys={"PD100": "model.hf_config_overrides"},
+    ),
+    Duty(
+        why="this version starts from Hugging Face weights only",
+        source="megatron_setup/model_import.py",
+        keys=_numbered(101, section="model.pretrained_checkpoint", names="format path"),
+    ),
+    Duty(why="this version keeps no reference policy", source=_STEPS, keys={"PD103": "model.reference_model"}),
+    Duty(
+        why="LoRA is not built yet by this version",
+        source=_STEPS,
+        keys=_numbered(
+            110,
+            section="model.peft",
+            names="enabled target_modules exclude_modules dim alpha dropout dropout_position lora_A_init_method "
+            "lora_B_init_method lora_dtype a2a_experimental",
+        ),
+    ),
+    Duty(
+        why="draft models are not built yet by this version",
+        source=_STEPS,
+        keys=_numbered(130, section="model.draft", names="enabled hf_path num_layers aux_layer_indices loss_weight"),
+    ),
+    Duty(
+        why="value models are not built yet by this version",
+        source=_STEPS,
+        keys=_numbered(140, section="model.value", names="enabled hf_path lr micro_batch_size"),
+    ),
+    Duty(
+        why="this version records no routing in generation",
+        source=_SCORE,
+        keys={"PD150": "moe.moe_enable_routing_replay"},
+    ),
+    Duty(
+        why="this version's report has no figures of the router",
+        source="zero_kl/verdict.py",
+        keys={"PD151": "moe.moe_per_layer_logging"},
+    ),
+    Duty(
+        why="the combined schedule wants a forward step that returns a plan, and this version's returns logits",
+        source=f"{_SCORE}; megatron-core 0.19.2 pipeline_parallel/combined_1f1b.py",
+        keys={"PD152": "moe.overlap_moe_expert_parallel_comm"},
+    ),
+    Duty(
+        why="a measurement is one optimizer step in this version",
+        source="launcher/jobs/mismatch.py",
+        keys={"PD160": "performance.global_batch_size"},
+    ),
+    Duty(
+        why="this version pads rows and packs nothing",
+        source="zero_kl/batches.py",
+        keys=_numbered(161, section="performance.sequence_packing", names="enabled train_mb_tokens logprob_mb_tokens"),
+    ),
+    Duty(
+        why="a microbatch is performance.micro_batch_size rows in this version",
+        source="zero_kl/batches.py",
+        keys=_numbered(
+            164,
+            section="performance.dynamic_batching",
+            names="enabled train_mb_tokens logprob_mb_tokens sequence_length_round",
+        ),
+    ),
+    Duty(
+        why="this version takes log-probabilities of whole rows from fp32 logits",
+        source="zero_kl/logprob.py",
+        keys=_numbered(
+            168, section="performance", names="logprob_chunk_size defer_fp32_logits use_fused_linear_logprobs"
+        ),
+    ),
+    Duty(
+        why="Bridge's GPT providers build Transformer Engine's layers whatever it says, so another value changes the "
+        "configuration and not the model",
+        source="megatron-bridge 0.6.2 models/gpt_provider.py, default_layer_spec",
+        keys={"PD171": "performance.transformer_impl"},
+    ),
+    Duty(
+        why="the training forward is not captured in this version; generation.cuda_graph_impl captures decode",
+        source=_SCORE,
+        keys=_numbered(172, section="performance", names="cuda_graph_impl cuda_graph_modules cuda_graph_warmup_steps"),
+    ),
+    Duty(
+        why="this version empties no cache between steps",
+        source="launcher/jobs/mismatch.py",
+        keys={"PD175": "performance.empty_unused_memory_level"},
+    ),
+    Duty(
+        why="the learning rate and the weight decay are constant in this version",
+        source="megatron_setup/build.py",
+        keys={
+            "PD180": "optimizer.min_lr",
+            **_numbered(
+                181,
+                section="optimizer.scheduler",
+                names="lr_decay_style lr_decay_iters lr_warmup_iters lr_warmup_init lr_wsd_decay_style "
+                "lr_wsd_decay_iters start_weight_decay end_weight_decay weight_decay_incr_style",
+            ),
+        },
+    ),
+    Duty(
+        why="this version saves and resumes nothing",
+        source=_STEPS,
+        keys=_numbered(
+            200,
+            section="checkpoint",
+            names="save save_interval most_recent_k save_optim save_rng load load_optim load_rng dist_ckpt_strictness "
+            "async_save async_strategy use_persistent_ckpt_worker ckpt_assume_constant_structure fully_parallel_save "
+            "fully_parallel_load ckpt_fully_parallel_save_process_group ckpt_fully_parallel_load_process_group "
+            "ckpt_fully_parallel_load_exchange_algo storage_writers_per_rank also_save_hf_checkpoint",
+        ),
+    ),
+    Duty(
+        why="generation runs on training's ranks and on training's model in this version",
+        source="launcher/jobs/mismatch.py",
+        keys={"PD230": "generation.colocated", "PD231": "generation.refit_method"},
+    ),
+    Duty(
+        why="this version plans for Slurm and starts local processes only",
+        source="launcher/run.py",
+        severity=Severity.WARNING,
+        keys=_numbered(
+            240,
+            section="cluster",
+            names="account partition qos nodes mem constraint exclusive setup container_image container_mounts "
+            "container_workdir python wait max_gpu_hours",
+        ),
+    ),
+)
+
+SECOND_MODEL: Mapping[str, tuple[str, str]] = {
+    "PD232": ("generation.transformer_impl", "performance.transformer_impl"),
+    "PD233": ("generation.tensor_model_parallel_size", "parallelism.tensor_model_parallel_size"),
+    "PD234": ("generation.pipeline_model_parallel_size", "parallelism.pipeline_model_parallel_size"),
+    "PD235": ("generation.expert_model_parallel_size", "parallelism.expert_model_parallel_size"),
+    "PD236": ("generation.expert_tensor_parallel_size", "parallelism.expert_tensor_parallel_size"),
+}
+"""Keys that would mean a second model for generation, by code, with the key of training."""
+
+
+def _rows(duty: Duty) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            code=code,
+            key=key,
+            want=AsInSchema(keys_of()[key].default),
+            when=THIS_VERSION,
+            severity=duty.severity,
+            why=duty.why,
+            source=duty.source,
+        )
+        for code, key in duty.keys.items()
+    )
+
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    *(row for duty in DUTIES for row in _rows(duty)),
+    *(
+        Requirement(
+            code=code,
+            key=key,
+            want=AsInTraining(training),
+            when=THIS_VERSION,
+            why="another value means a second model for generation and a refit at every wake, not built yet",
+            source="launcher/jobs/mismatch.py",
+            reads=(training,),
+        )
+        for code, (key, training) in SECOND_MODEL.items()
+    ),
+)
