@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words and _looks_like_a_verb(words[0]):
             from launcher.suggest import nearest
 
-            near = nearest(words[0], VERBS)
+            near = nearest(words[0], names=VERBS)
             raise ConfigError(f"error: no verb is called {words[0]}; there are {', '.join(near)}\nhint: {near[0]}")
         return submit(words)
     except LauncherError as error:

@@ -188,13 +188,8 @@ def _load_plugins() -> None:
 
 @cache
 def _store_schema() -> None:
-    """Put RunConfig into Hydra's store as `schema`, and each group's dataclass as `<group>/schema`."""
-    store = ConfigStore.instance()
-    store.store(name="schema", node=schema_node())
-    for group, node in schema_node().items():
-        if OmegaConf.is_dict(node):
-            # A copy without a parent: the store would make one that is known to be of a frozen type read-only again.
-            store.store(group=str(group), name="schema", node=DictConfig(node))
+    """Put RunConfig into Hydra's store as `schema`, the first of conf/config.yaml's defaults."""
+    ConfigStore.instance().store(name="schema", node=schema_node())
 
 
 def _finished_parts(node: DictConfig) -> dict[str, Any]:

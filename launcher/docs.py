@@ -20,7 +20,17 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "requirements.md"
 
 TITLES = {
     "PL": "Parallel layouts (megatron_setup/parallelism.py)",
+    "MD": "The model (megatron_setup/model.py)",
+    "MO": "Mixture of experts (megatron_setup/moe.py)",
+    "MT": "Multi-token prediction (megatron_setup/mtp.py)",
+    "PR": "Precision (megatron_setup/precision.py)",
+    "PE": "Performance (megatron_setup/performance.py)",
+    "OP": "Optimizer and gradient reduction (megatron_setup/optimizer.py)",
+    "CK": "Checkpoints (megatron_setup/checkpoint.py)",
+    "GE": "Generation (megatron_setup/generation.py)",
+    "GP": "What only a GPU has (megatron_setup/gpu_only.py)",
     "ZK": "Zero-KL (zero_kl/requirements)",
+    "PD": "Not built yet (launcher/pending.py)",
 }
 """By the letters of a rule's code."""
 

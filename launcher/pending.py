@@ -152,7 +152,7 @@ DUTIES: tuple[Duty, ...] = (
         keys={"PD171": "performance.transformer_impl"},
     ),
     Duty(
-        why="the training forward is not captured in this version; generation.cuda_graph_impl captures decode",
+        why="the training forward is not captured in this version",
         source=_SCORE,
         keys=_numbered(172, section="performance", names="cuda_graph_impl cuda_graph_modules cuda_graph_warmup_steps"),
     ),
@@ -192,6 +192,11 @@ DUTIES: tuple[Duty, ...] = (
         keys={"PD230": "generation.colocated", "PD231": "generation.refit_method"},
     ),
     Duty(
+        why="this version prints the GPU hours of a plan and compares them with no limit",
+        source="launcher/plan.py",
+        keys={"PD253": "cluster.max_gpu_hours"},
+    ),
+    Duty(
         why="this version plans for Slurm and starts local processes only",
         source="launcher/run.py",
         severity=Severity.WARNING,
@@ -199,7 +204,7 @@ DUTIES: tuple[Duty, ...] = (
             240,
             section="cluster",
             names="account partition qos nodes mem constraint exclusive setup container_image container_mounts "
-            "container_workdir python wait max_gpu_hours",
+            "container_workdir python wait",
         ),
     ),
 )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from launcher.schema import Architecture, RunConfig
 
@@ -88,6 +88,8 @@ def show(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return f"[{','.join(show(item) for item in cast(list[Any], value))}]"
     return str(value.value) if isinstance(value, Enum) else str(value)
 
 

@@ -4,6 +4,7 @@ import launcher.pending
 import megatron_setup.tables
 import zero_kl.requirements
 from launcher.requirement import Requirement
+from megatron_setup.layout.nearest import with_layout_hints
 
 TABLES: tuple[tuple[Requirement, ...], ...] = (
     megatron_setup.tables.REQUIREMENTS,
@@ -12,4 +13,4 @@ TABLES: tuple[tuple[Requirement, ...], ...] = (
 )
 """Where two hints name one key, the later one wins when all are typed: what cannot be had at all comes last."""
 
-RULES: tuple[Requirement, ...] = tuple(row for table in TABLES for row in table)
+RULES: tuple[Requirement, ...] = with_layout_hints(tuple(row for table in TABLES for row in table))

@@ -58,7 +58,10 @@ def validate(config: RunConfig) -> Validation:
 
 
 def render_all(violations: tuple[Violation, ...]) -> str:
-    """Every violation, then the overrides of all hints on one line (typed together they must repair the run)."""
+    """Every violation, then the overrides of all hints on one line: typed together they must repair the run.
+
+    Where two rows hint at one key the later one counts; `launcher.rules` orders the tables by that.
+    """
     text = "\n\n".join(render(v) for v in violations)
-    hints = list(dict.fromkeys(hint for v in violations for hint in v.finding.hints))
-    return f"{text}\n\nall hints: {' '.join(hints)}" if len(violations) > 1 and hints else text
+    hints = {hint.partition("=")[0].lstrip("+~"): hint for v in violations for hint in v.finding.hints}
+    return f"{text}\n\nall hints: {' '.join(hints.values())}" if len(violations) > 1 and hints else text

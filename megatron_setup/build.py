@@ -13,7 +13,9 @@ from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_mega
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.router import Router
 from megatron.core.utils import get_model_config
+from torch.distributed.checkpoint import CheckpointException
 
+from launcher.errors import ConfigError
 from launcher.schema import RunConfig
 from megatron_setup import tables
 from megatron_setup.model_overrides import merge_overrides
@@ -39,7 +41,7 @@ def build_model(config: RunConfig, *, provider: Any, iteration: Path) -> list[Me
     """The model's chunks on this rank: weights loaded before they are wrapped for precision and data parallelism."""
 
     def load(model: list[MegatronModule]) -> list[MegatronModule]:
-        load_weights(str(iteration), model)
+        _load_weights(model, iteration=iteration)
         if config.moe.freeze_moe_router:
             freeze_routers(model)
         return model
@@ -50,6 +52,18 @@ def build_model(config: RunConfig, *, provider: Any, iteration: Path) -> list[Me
     )
     read_back(provider, fields=_provider_fields(config, provider=provider))
     return model
+
+
+def _load_weights(model: list[MegatronModule], *, iteration: Path) -> None:
+    """Raises ConfigError naming folder and weight where the checkpoint and the model have other weights or shapes."""
+    try:
+        load_weights(str(iteration), model)
+    except CheckpointException as error:
+        reason, _ = next(iter(error.failures.values()))
+        raise ConfigError(
+            f"error: {iteration} does not hold the weights of this model\n"
+            f"  why:    {str(reason.args[0]).partition(': [')[0]}"
+        ) from error
 
 
 def freeze_routers(model: list[MegatronModule]) -> None:
@@ -68,7 +82,7 @@ def build_optimizer(config: RunConfig, *, model: list[MegatronModule]) -> Megatr
         model_config = get_model_config(chunk)
         model_config.grad_scale_func = optimizer.scale_loss
         model_config.finalize_model_grads_func = finalize_model_grads
-    if config.optimizer.ddp.overlap_grad_reduce:
+    if False:
         _reduce_during_backward(model)
     return optimizer
 

@@ -3,6 +3,9 @@
 The fields themselves are forwarded by `megatron_setup.moe`. Torch-free.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from launcher.requirement import Check, Equals, Finding, OneOf, Requirement, Subject
 from launcher.schema import PlatformKind
 from launcher.schema.moe import FlexDispatcherBackend, TokenDispatcher
@@ -11,6 +14,19 @@ from megatron_setup.rows import unread, where
 _CONFIG = "megatron-core 0.19.2 transformer/transformer_config.py"
 _DISPATCHER = "megatron-core 0.19.2 transformer/moe/token_dispatcher.py"
 _MCORE = "megatron-core"
+
+FLEX_READS: Mapping[str, Any] = {"moe.moe_flex_dispatcher_backend": None, "moe.moe_flex_dispatcher_num_sms": None}
+"""Read by the flex dispatcher only; with their values when off."""
+
+HYBRIDEP_READS: Mapping[str, Any] = {
+    "moe.moe_permute_fusion_into_hybridep": None,
+    "moe.moe_hybridep_num_blocks_permute": None,
+    "moe.moe_hybridep_num_blocks_unpermute": None,
+    "moe.moe_hybridep_num_sms_preprocessing": None,
+    "moe.num_of_hybrid_ep_ranks_per_nvlink_domain": None,
+    "moe.use_mnnvl": None,
+}
+"""Read by HybridEP only."""
 
 
 def _names_a_backend(subject: Subject) -> Finding | None:
@@ -74,7 +90,7 @@ ROWS: tuple[Requirement, ...] = (
         reads=("moe.moe_token_dispatcher_type", "platform.kind"),
     ),
     *unread(
-        {"MO002": "moe.moe_flex_dispatcher_backend", "MO003": "moe.moe_flex_dispatcher_num_sms"},
+        dict(zip(("MO002", "MO003"), FLEX_READS, strict=True)),
         when=NOT_FLEX,
         why="only the flex dispatcher reads it; ncclep without it is an error, the others are ignored",
         source=f"{_CONFIG}; {_DISPATCHER}",
@@ -88,14 +104,7 @@ ROWS: tuple[Requirement, ...] = (
         source=_CONFIG,
     ),
     *unread(
-        {
-            "MO005": "moe.moe_permute_fusion_into_hybridep",
-            "MO006": "moe.moe_hybridep_num_blocks_permute",
-            "MO007": "moe.moe_hybridep_num_blocks_unpermute",
-            "MO008": "moe.moe_hybridep_num_sms_preprocessing",
-            "MO009": "moe.num_of_hybrid_ep_ranks_per_nvlink_domain",
-            "MO010": "moe.use_mnnvl",
-        },
+        dict(zip(("MO005", "MO006", "MO007", "MO008", "MO009", "MO010"), HYBRIDEP_READS, strict=True)),
         when=NOT_HYBRIDEP,
         why="only HybridEP reads it",
         source=f"{_DISPATCHER}; megatron-bridge 0.6.2 recipes/qwen/gb200/qwen3_moe.py",

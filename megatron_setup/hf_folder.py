@@ -12,6 +12,7 @@ from safetensors import safe_open
 from launcher.errors import ConfigError
 from launcher.paths import Outputs
 from launcher.schema import RunConfig
+from megatron_setup.cache import locked
 from megatron_setup.random_model import make_random_hf_model
 
 
@@ -27,16 +28,20 @@ def hf_folder_of(config: RunConfig) -> Path:
 def ensure_hf_folder(config: RunConfig) -> Path:
     """The folder, made first where the model is a random one. Called by one rank."""
     folder = hf_folder_of(config)
-    if config.model.hf_path is None and not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        make_random_hf_model(
-            folder,
-            hf_config=config.model.hf_config,
-            dtype=config.precision.dtype.value,
-            seed=config.model.init_seed,
-        )
+    if config.model.hf_path is None:
+        with locked(folder):
+            if not folder.exists():
+                make_random_hf_model(
+                    folder,
+                    hf_config=config.model.hf_config,
+                    dtype=config.precision.dtype.value,
+                    seed=config.model.init_seed,
+                )
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"error: model.hf_path is {folder}, a Hugging Face folder with config.json is needed")
+        raise ConfigError(
+            f"error: model.hf_path is {folder}, a local Hugging Face folder with config.json is needed\n"
+            "  why:    nothing is downloaded by a run; `hf download NAME --local-dir FOLDER` fetches a Hub id"
+        )
     return folder
 
 

@@ -3,10 +3,11 @@
 The fields themselves are forwarded by `megatron_setup.performance`. Torch-free.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
+from typing import Any
 
-from launcher.requirement import Between, Check, Condition, Equals, Finding, OneOf, Requirement, Subject, show
+from launcher.requirement import Between, Check, Condition, Finding, OneOf, Requirement, Subject, show
 from launcher.schema import RunConfig
 from launcher.schema.performance import (
     OffloadModule,
@@ -17,13 +18,20 @@ from launcher.schema.performance import (
 )
 from launcher.schema.precision import Fp8Recipe
 from megatron_setup.precision import fp8_recipe
-from megatron_setup.rows import is_dense, unread, where
+from megatron_setup.rows import SwitchedOff, is_dense, unread, where
 
 _CONFIG = "megatron-core 0.19.2 transformer/transformer_config.py"
 _BRIDGE = "megatron-bridge 0.6.2 training/config.py, _validate_fine_grained_activation_offloading"
 _RECOMPUTED = "performance.recompute_modules"
 _OFFLOADED = "performance.offload_modules"
 _OFFLOADING = "performance.fine_grained_activation_offloading"
+
+OFFLOADING_READS: Mapping[str, Any] = {
+    _OFFLOADED: None,
+    "performance.min_offloaded_tensor_size": None,
+    "performance.activation_offload_fraction": None,
+}
+"""Read only where activations are offloaded; with their values when off."""
 
 _EXPERT_RECOMPUTE = (RecomputeModule.moe, RecomputeModule.moe_act, RecomputeModule.shared_experts)
 _EXPERT_OFFLOAD = (OffloadModule.expert_fc1, OffloadModule.moe_act, OffloadModule.fused_group_mlp)
@@ -184,7 +192,7 @@ RECOMPUTE_ROWS: tuple[Requirement, ...] = (
                 "PE037",
                 (RecomputeModule.moe_act, RecomputeModule.layernorm),
                 DELAYED,
-                "delayed scaling would count a recomputed tensor twice in its history",
+                "delayed scaling does not support recomputing them",
                 ("precision.fp8", "precision.fp8_recipe"),
             ),
             (
@@ -202,7 +210,7 @@ OFFLOAD_ROWS: tuple[Requirement, ...] = (
     Requirement(
         code="PE050",
         key=_OFFLOADING,
-        want=Equals(False),
+        want=SwitchedOff((False,), followers=OFFLOADING_READS),
         when=OTHER_LAYERS,
         why="only Transformer Engine's layers mark what can be offloaded",
         source=_BRIDGE,
@@ -218,11 +226,7 @@ OFFLOAD_ROWS: tuple[Requirement, ...] = (
         reads=(_OFFLOADING,),
     ),
     *unread(
-        {
-            "PE052": _OFFLOADED,
-            "PE053": "performance.min_offloaded_tensor_size",
-            "PE054": "performance.activation_offload_fraction",
-        },
+        dict(zip(("PE052", "PE053", "PE054"), OFFLOADING_READS, strict=True)),
         when=NOT_OFFLOADING,
         why="only fine-grained offloading reads it",
         source=_CONFIG,

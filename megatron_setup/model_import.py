@@ -6,12 +6,10 @@ rank converts, under a file lock that dies with its process, so two jobs at once
 
 from __future__ import annotations
 
-import fcntl
 import importlib.metadata
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -20,6 +18,7 @@ from launcher.errors import ConfigError
 from launcher.files import write_json
 from launcher.paths import Outputs
 from launcher.schema import RunConfig
+from megatron_setup.cache import locked
 from megatron_setup.hf_folder import fingerprint
 
 _MARKER = "complete.json"
@@ -52,8 +51,7 @@ def import_once(config: RunConfig, *, hf_folder: Path, convert: Callable[[Path, 
     Raises ConfigError for a checkpoint that cannot be read, naming it.
     """
     target = converted_folder(config, hf_folder=hf_folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.with_name(f"{target.name}.lock")):
+    with locked(target):
         if not is_complete(target) or config.model.force_reconvert_from_hf:
             _convert(hf_folder, target=target, convert=convert)
     return target
@@ -73,10 +71,3 @@ def _convert(hf_folder: Path, *, target: Path, convert: Callable[[Path, Path], N
     write_json(partial / _MARKER, data={"source": str(hf_folder), "fingerprint": fingerprint(hf_folder)})
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -27,6 +27,7 @@ _ROUTER = "megatron-core 0.19.2 transformer/moe/router.py"
 
 _FIELDS = (
     "moe_token_dispatcher_type",
+    "inference_moe_token_dispatcher_type",
     "moe_permute_fusion",
     "moe_grouped_gemm",
     "moe_router_load_balancing_type",
@@ -188,7 +189,7 @@ ROUTER_ROWS: tuple[Requirement, ...] = (
             )
         ),
         when=CAPACITY,
-        why="dropped tokens leave sinkhorn and quantile balancing nothing to balance",
+        why="tokens are dropped only beside an auxiliary loss, or none",
         source=_CONFIG,
         reads=("moe.moe_expert_capacity_factor",),
     ),
@@ -213,7 +214,7 @@ ROUTER_ROWS: tuple[Requirement, ...] = (
         )
         for code, when, read, why in (
             ("MO027", NO_FP8, "precision.fp8", "it pads for FP8, which is off"),
-            ("MO028", ALLGATHER, "moe.moe_token_dispatcher_type", "the allgather dispatcher does not read the padding"),
+            ("MO028", ALLGATHER, "moe.moe_token_dispatcher_type", "the allgather dispatcher does not support it"),
         )
     ),
 )

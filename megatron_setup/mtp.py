@@ -23,6 +23,7 @@ def _none_or_some(subject: Subject) -> Finding | None:
 
 
 HEADS = where("multi-token prediction", text="mtp_num_layers is set", test=lambda c: c.mtp.mtp_num_layers is not None)
+MADE = where("a random model", text="model.hf_config is set", test=lambda c: bool(c.model.hf_config))
 NO_HEADS = where("megatron-core", text="mtp_num_layers is null", test=lambda c: c.mtp.mtp_num_layers is None)
 
 REQUIREMENTS: tuple[Requirement, ...] = (
@@ -53,5 +54,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         why="without heads nothing reads it",
         source=_GPT,
         reads=("mtp.mtp_num_layers",),
+    ),
+    Requirement(
+        code="MT006",
+        key="mtp.mtp_num_layers",
+        want=Equals(None),
+        when=MADE,
+        why="transformers makes no prediction heads, so there are none to convert and to load",
+        source="transformers 5.12.1 models/deepseek_v3/modeling_deepseek_v3.py, _keys_to_ignore_on_load_unexpected",
+        reads=("model.hf_config",),
     ),
 )

@@ -3,6 +3,7 @@
 What follows for the optimizer and for data parallelism is in `megatron_setup.optimizer`. Torch-free.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from launcher.requirement import (
@@ -36,6 +37,9 @@ _FP8 = (
     "num_layers_at_start_in_bf16",
     "num_layers_at_end_in_bf16",
 )
+
+FP8_READS: Mapping[str, Any] = {f"precision.{name}": None for name in _FP8[1:]}
+"""Read only where FP8 is on; with their values when off."""
 
 
 def provider_fields(config: RunConfig) -> dict[str, Any]:
@@ -117,7 +121,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         reads=("precision.dtype",),
     ),
     *unread(
-        {f"PR{10 + i:03d}": f"precision.{name}" for i, name in enumerate(_FP8[1:])},
+        {f"PR{10 + i:03d}": key for i, key in enumerate(FP8_READS)},
         when=NO_FP8,
         why="it is read only with precision.fp8; fp8_param without it is an error upstream, the others are ignored",
         source=_CONFIG,
@@ -140,7 +144,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         key="precision.first_last_layers_bf16",
         want=OneOf((None, False)),
         when=DELAYED,
-        why="delayed scaling keeps one history over all layers and does not support layers in BF16",
+        why="delayed scaling does not support first and last layers in BF16",
         source=_CONFIG,
         reads=("precision.fp8", "precision.fp8_recipe"),
     ),

@@ -1,4 +1,4 @@
-"""A Hugging Face model with random weights and a small byte-level BPE tokenizer, made locally: nothing is downloaded."""
+"""A Hugging Face model with random weights and a small byte-level BPE tokenizer, made locally, without a download."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ def make_random_hf_model(folder: Path, *, hf_config: Mapping[str, Any], dtype: s
     Raises ConfigError where the vocabulary is too small for bytes and special tokens, or transformers does not know
     the model type.
     """
-    tokenizer = _train_tokenizer(vocab_size=hf_config["vocab_size"])
     try:
         config = AutoConfig.for_model(**hf_config)
     except ValueError as error:
         raise ConfigError(f"error: model.hf_config cannot be built\n  why:    {error}") from error
+    tokenizer = _train_tokenizer(vocab_size=config.vocab_size)
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, name, getattr(tokenizer, name))
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    _randomise(model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+        _randomise(model)
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     model.save_pretrained(partial)

@@ -3,9 +3,13 @@
 The fields themselves are forwarded by `megatron_setup.optimizer`. Torch-free.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Subject, show
 from launcher.schema import Dtype
 from launcher.schema.optimizer import OptimizerKind
+from megatron_setup.precision import NOT_DELAYED
 from megatron_setup.rows import unread, where
 
 _CONFIG = "megatron-core 0.19.2 optimizer/optimizer_config.py"
@@ -43,11 +47,11 @@ NO_DYNAMIC_SCALE = where(
 
 UPDATE_ROWS: tuple[Requirement, ...] = (
     *(
-        Requirement(code=code, key=key, want=Between(low=0.0), why="a negative one undoes training", source=_CONFIG)
-        for code, key in (
-            ("OP010", "optimizer.lr"),
-            ("OP011", "optimizer.weight_decay"),
-            ("OP012", "optimizer.clip_grad"),
+        Requirement(code=code, key=f"optimizer.{name}", want=Between(low=0.0), why=why, source=_CONFIG)
+        for code, name, why in (
+            ("OP010", "lr", "a negative one climbs the loss"),
+            ("OP011", "weight_decay", "a negative one makes weights grow"),
+            ("OP012", "clip_grad", "it is a norm; 0 is off"),
         )
     ),
     *unread(
@@ -86,6 +90,14 @@ UPDATE_ROWS: tuple[Requirement, ...] = (
         reads=("precision.dtype", "optimizer.loss_scale"),
     ),
 )
+
+OFFLOAD_READS: Mapping[str, Any] = {
+    "optimizer.optimizer_offload_fraction": None,
+    "optimizer.overlap_cpu_optimizer_d2h_h2d": None,
+    "optimizer.pin_cpu_grads": None,
+    "optimizer.pin_cpu_params": None,
+}
+"""Read only where the optimizer is offloaded; with their values when off."""
 
 _NARROW = (
     ("OP030", "main_grads_dtype", (Dtype.float32, Dtype.bfloat16, None)),
@@ -146,13 +158,26 @@ STATE_ROWS: tuple[Requirement, ...] = (
         source=_CONFIG,
         reads=("optimizer.optimizer_cpu_offload",),
     ),
+    Requirement(
+        code="OP046",
+        key="optimizer.use_precision_aware_optimizer",
+        want=Equals(True),
+        when=OFFLOADED,
+        why="the offloaded optimizer takes its gradients the way of the precision-aware one",
+        source=_ARGUMENTS,
+        reads=("optimizer.optimizer_cpu_offload",),
+    ),
+    Requirement(
+        code="OP047",
+        key="precision.fp8_param",
+        want=OneOf((None, False)),
+        when=OFFLOADED & NOT_DELAYED,
+        why="FP8 weights are offloaded with the delayed recipe only",
+        source=_ARGUMENTS,
+        reads=("optimizer.optimizer_cpu_offload", "precision.fp8", "precision.fp8_recipe"),
+    ),
     *unread(
-        {
-            "OP041": "optimizer.optimizer_offload_fraction",
-            "OP042": "optimizer.overlap_cpu_optimizer_d2h_h2d",
-            "OP043": "optimizer.pin_cpu_grads",
-            "OP044": "optimizer.pin_cpu_params",
-        },
+        dict(zip(("OP041", "OP042", "OP043", "OP044"), OFFLOAD_READS, strict=True)),
         when=NOT_OFFLOADED,
         why="only the offloaded optimizer reads it",
         source=_BUILD,

@@ -45,16 +45,16 @@ def batch_invariant() -> Iterator[None]:
     if _active_library is not None:
         yield
         return
-    _active_library = torch.library.Library("aten", "IMPL")
+    library = _active_library = torch.library.Library("aten", "IMPL")
     try:
         with warnings.catch_warnings():
             # torch warns that a kernel is overridden, which is what we are here for
             warnings.filterwarnings("ignore", message="Warning only once for all operators")
             for name, kernel in _KERNELS.items():
-                _active_library.impl(name, kernel, "CPU")
+                library.impl(name, kernel, "CPU")
         yield
     finally:
-        _active_library._destroy()
+        library._destroy()  # torch 2.11 has no public way; its own `_scoped_library` ends with this call
         _active_library = None
 
 
@@ -87,12 +87,18 @@ def _sigmoid(x: Tensor) -> Tensor:
     torch's fp32 sigmoid and silu give other last bits in the scalar tail of a buffer than in its vectorised part, so an
     element's value depends on where it lies; its exp does not.
     """
-    return (1 / (1 + torch.exp(-x.float()))).to(x.dtype)
+    return (1 / (1 + torch.exp(-_at_least_fp32(x)))).to(x.dtype)
 
 
 def _silu(x: Tensor) -> Tensor:
     """x · sigmoid(x), for the reason given there."""
-    return (x.float() / (1 + torch.exp(-x.float()))).to(x.dtype)
+    wide = _at_least_fp32(x)
+    return (wide / (1 + torch.exp(-wide))).to(x.dtype)
+
+
+def _at_least_fp32(x: Tensor) -> Tensor:
+    assert x.is_floating_point(), f"no model takes the sigmoid of {x.dtype}"
+    return x if x.dtype is torch.float64 else x.float()
 
 
 def _topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> tuple[Tensor, Tensor]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import torch
-from megatron.core.inference.config import InferenceConfig
+from megatron.core.inference.config import InferenceConfig, MambaInferenceStateConfig
 from megatron.core.inference.contexts import DynamicInferenceContext
 from megatron.core.inference.engines import DynamicInferenceEngine
 from megatron.core.inference.model_inference_wrappers.gpt.gpt_inference_wrapper import GPTInferenceWrapper
@@ -45,7 +46,7 @@ def generate(
     """
     model.eval()
     context = DynamicInferenceContext(
-        model_config=model.config, inference_config=InferenceConfig(**_upstream(inference_fields(config)))
+        model_config=model.config, inference_config=_inference_config(model, config=config)
     )
     engine = DynamicInferenceEngine(TextGenerationController(GPTInferenceWrapper(model, context), tokenizer), context)
     sampling = SamplingParams(**_upstream(sampling_fields(config.generation)))
@@ -55,6 +56,17 @@ def generate(
         return _collect(engine, num_requests=len(prompts), on_finished=on_finished)
     finally:
         InferenceMode.unset_active()  # else the next training forward asserts that logits are gathered
+        del engine, context
+        gc.collect()  # the engine's cycles hold the KV cache; a second one would not fit beside it
+
+
+def _inference_config(model: MegatronModule, *, config: RunConfig) -> InferenceConfig:
+    """The engine's configuration; the state of Mamba layers only where the model has some."""
+    dtype = config.generation.mamba_inference_ssm_states_dtype
+    states = MambaInferenceStateConfig.from_model(
+        model, ssm_states_dtype=None if dtype is None else getattr(torch, dtype.value)
+    )
+    return InferenceConfig(mamba_inference_state_config=states, **_upstream(inference_fields(config)))
 
 
 def _upstream(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,4 +88,7 @@ def _collect(
                 logprobs=torch.tensor(request.generated_log_probs, dtype=torch.float32),
             )
         on_finished(len(finished), num_requests)
+    missing = [i for i in range(num_requests) if i not in finished]
+    if missing:
+        raise ExperimentError(f"error: the engine never took request(s) {missing}: too long for one of its steps")
     return [finished[i] for i in range(num_requests)]

@@ -12,6 +12,13 @@ class TokenDispatcher(Enum):
     flex = "flex"
 
 
+class InferenceTokenDispatcher(Enum):
+    """`inference_moe_token_dispatcher_type` of megatron-core."""
+
+    nccl = "nccl"
+    nvls = "nvls"
+
+
 class FlexDispatcherBackend(Enum):
     """`moe_flex_dispatcher_backend` of megatron-core."""
 
@@ -37,6 +44,10 @@ class MoeConfig:
 
     moe_token_dispatcher_type: TokenDispatcher = TokenDispatcher.alltoall
     """How tokens reach the experts' ranks."""
+
+    inference_moe_token_dispatcher_type: InferenceTokenDispatcher = InferenceTokenDispatcher.nccl
+    """The dispatcher of `transformer_impl=inference_optimized`; every other implementation generates with training's, but
+    the engine with EP > 1 still allocates nvls's buffers, which need NVLink multicast. nccl has none."""
 
     moe_permute_fusion: bool = False
     """Fuse the permutation kernels (Transformer Engine)."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 
 from launcher.errors import NodeError
+from megatron_setup.cpu.absent import import_megatron
 from megatron_setup.cpu.device import CudaIsCpu
 from megatron_setup.cpu.replacement import apply_replacements
 from megatron_setup.cpu.table import MEGATRON, TORCH
-from megatron_setup.cpu.te_absent import import_megatron
 
 _installed = False
 
@@ -27,12 +27,18 @@ def install() -> None:
     global _installed
     if _installed:
         return
-    if torch.cuda.is_available():
-        raise NodeError(
-            "platform=cpu is for machines without a GPU, and this one has a GPU: use platform=hopper or blackwell"
-        )
+    check_no_gpu()
     apply_replacements(TORCH)
     CudaIsCpu().__enter__()
     import_megatron()
     apply_replacements(MEGATRON)
     _installed = True
+
+
+def check_no_gpu() -> None:
+    """Raises NodeError where a GPU is visible: its results would carry this platform's name."""
+    if torch.cuda.is_available():
+        raise NodeError(
+            "error: platform=cpu is for machines without a GPU, and this one has a GPU\n"
+            "hint: platform=hopper (sm_90) or platform=blackwell (sm_100 and newer)"
+        )

@@ -32,7 +32,7 @@ class FusedAdam(torch.optim.Optimizer):
         self.adam_w_mode = adam_w_mode
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """One update of every parameter that has a gradient."""
         assert closure is None, "Megatron passes no closure"
         for group in self.param_groups:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -86,9 +87,13 @@ class CoreAttention(MegatronModule):
     ) -> None:
         super().__init__(config=config)
         _check_supported(config, attention_dropout=attention_dropout)
-        groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(required_pgs=["tp", "cp"])
-        self.cp_group = groups.cp if config.context_parallel_size > 1 else None
-        self.softmax_scale = softmax_scale or 1 / math.sqrt(k_channels or config.kv_channels)
+        self.cp_group = None
+        if config.context_parallel_size > 1:
+            groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(required_pgs=["cp"])
+            self.cp_group = groups.cp
+        head_dim = k_channels or config.kv_channels
+        assert head_dim is not None, "TransformerConfig derives kv_channels"
+        self.softmax_scale = softmax_scale or 1 / math.sqrt(head_dim)
 
     def forward(
         self,
@@ -109,13 +114,12 @@ class CoreAttention(MegatronModule):
         return _attend_to_end(query, key, value, scale=self.softmax_scale).flatten(2)
 
     def _packed(self, query: Tensor, key: Tensor, value: Tensor, *, packed: PackedSeqParams) -> Tensor:
-        """One sequence after the other; `cu_seqlens` are the sequences' ends, from 0."""
+        """One sequence after the other."""
         assert self.cp_group is None, "packed sequences with context parallelism are not in the reference"
-        ends_q, ends_kv = packed.cu_seqlens_q.tolist(), packed.cu_seqlens_kv.tolist()
         out = query.new_zeros(*query.shape[:-1], value.shape[-1])
-        for q0, q1, k0, k1 in zip(ends_q, ends_q[1:], ends_kv, ends_kv[1:], strict=False):
-            sequence = (query[q0:q1, None], key[k0:k1, None], value[k0:k1, None])
-            out[q0:q1] = _attend_to_end(*sequence, scale=self.softmax_scale)[:, 0]
+        for queries, keys in zip(_slices(packed.cu_seqlens_q), _slices(packed.cu_seqlens_kv), strict=True):
+            sequence = (query[queries, None], key[keys, None], value[keys, None])
+            out[queries] = _attend_to_end(*sequence, scale=self.softmax_scale)[:, 0]
         return out
 
     def _context_parallel(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -128,6 +132,11 @@ class CoreAttention(MegatronModule):
         return _core(query, key, value, scale=self.softmax_scale, query_positions=positions)
 
 
+def _slices(cu_seqlens: Tensor) -> list[slice]:
+    """The rows of each sequence, out of the sequences' ends, from 0."""
+    return [slice(start, end) for start, end in pairwise(cu_seqlens.tolist())]
+
+
 def _check_supported(config: TransformerConfig, *, attention_dropout: float | None) -> None:
     dropout = config.attention_dropout if attention_dropout is None else attention_dropout
     refused = {
@@ -137,7 +146,7 @@ def _check_supported(config: TransformerConfig, *, attention_dropout: float | No
     }
     found = [text for text, is_so in refused.items() if is_so]
     if found:
-        raise ConfigError(f"the CPU platform's reference attention does not compute {', '.join(found)}")
+        raise ConfigError(f"error: the CPU platform's reference attention does not compute {', '.join(found)}")
 
 
 class _GatherSequence(torch.autograd.Function):
@@ -152,8 +161,8 @@ class _GatherSequence(torch.autograd.Function):
         return torch.cat([t[:half] for t in of_ranks] + [t[half:] for t in reversed(of_ranks)])
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
-        grad = grad.contiguous()
+    def backward(ctx, *grad_outputs: Tensor) -> tuple[Tensor, None]:
+        grad = grad_outputs[0].contiguous()
         torch.distributed.all_reduce(grad, group=ctx.group)
         size, rank = ctx.group.size(), ctx.group.rank()
         chunks = grad.chunk(2 * size)
@@ -182,13 +191,11 @@ def flash_attn4_varlen_func(
     """
     assert causal and window_size == (-1, -1), "the reference attention is causal, without a window"
     out = q.new_zeros(*q.shape[:-1], v.shape[-1])
-    ends = cu_seqlens_q.tolist()
-    block_size = k.shape[1]
-    for request, num_keys in enumerate(seqused_k.tolist()):
-        rows = slice(ends[request], ends[request + 1])
-        if rows.stop <= rows.start or num_keys == 0:
+    requests = zip(_slices(cu_seqlens_q), seqused_k.tolist(), page_table, strict=False)
+    for rows, num_keys, pages in requests:
+        if rows.start == rows.stop or num_keys == 0:
             continue
-        blocks = page_table[request, : math.ceil(num_keys / block_size)].long()
+        blocks = pages[: math.ceil(num_keys / k.shape[1])].long()
         keys, values = (cache[blocks].flatten(0, 1)[:num_keys, None] for cache in (k, v))
         out[rows] = _attend_to_end(q[rows, None], keys, values, scale=softmax_scale)[:, 0]
     return out, None

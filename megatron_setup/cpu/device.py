@@ -16,8 +16,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 CPU = torch.device("cpu")
-MEMORY_BYTES = 8 << 30
-"""What a "GPU" of this platform claims to have; only sizing heuristics read it."""
 
 
 class CudaIsCpu(TorchFunctionMode):
@@ -69,25 +67,13 @@ def tensor_type(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 class Stream:
     """A queue of work that is always done: the CPU works in program order."""
 
-    cuda_stream = 0
-
     def __init__(self, *_: object, **__: object) -> None:
-        pass
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
         pass
 
     def wait(self, *_: object) -> None:
         """Nothing is pending: `synchronize`, `wait_event` and `wait_stream` return at once."""
 
     synchronize = wait_event = wait_stream = wait
-
-    def query(self) -> bool:
-        """True: nothing is pending."""
-        return True
 
     def record_event(self, event: Event | None = None) -> Event:
         """The event, recorded now."""
@@ -111,22 +97,9 @@ class Event:
 
     synchronize = wait
 
-    def query(self) -> bool:
-        """True: nothing is pending."""
-        return True
-
     def elapsed_time(self, end: Event) -> float:
         """Milliseconds from this event to `end`, as CUDA counts them."""
         return (end._time_s - self._time_s) * 1e3
-
-
-class DeviceProperties:
-    """What `torch.cuda.get_device_properties` tells of the CPU."""
-
-    name = "cpu"
-    major = minor = 0
-    total_memory = MEMORY_BYTES
-    multi_processor_count = 1
 
 
 def leave_uncompiled[F: Callable[..., Any]](model: F | None = None, **_: object) -> F | Callable[[F], F]:
@@ -142,39 +115,14 @@ def set_device(device: object) -> None:
     """Nothing: a process has one device."""
 
 
-def no_context(*_: object, **__: object) -> AbstractContextManager[None]:
-    """`torch.cuda.stream(...)` and `torch.cuda.device(...)`: there is one of each."""
+def stream(*_: object) -> AbstractContextManager[None]:
+    """`with torch.cuda.stream(...)`: there is one stream."""
     return nullcontext()
 
 
 def current_stream(*_: object, **__: object) -> Stream:
     """The one stream."""
     return Stream()
-
-
-def get_device_properties(*_: object, **__: object) -> DeviceProperties:
-    """The CPU's."""
-    return DeviceProperties()
-
-
-def mem_get_info(*_: object, **__: object) -> tuple[int, int]:
-    """Free and total bytes."""
-    return MEMORY_BYTES, MEMORY_BYTES
-
-
-def zero(*_: object, **__: object) -> int:
-    """Bytes of GPU memory in use."""
-    return 0
-
-
-def one() -> int:
-    """Number of devices of this process."""
-    return 1
-
-
-def never(*_: object, **__: object) -> bool:
-    """No stream is being captured into a CUDA graph."""
-    return False
 
 
 def call_now(queued: Callable[[], Any], **_: object) -> None:

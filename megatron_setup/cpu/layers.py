@@ -47,6 +47,8 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
     Bridge knows by the class name's ending which of them are split and which replicated.
     """
 
+    config: TransformerConfig
+
     def __init__(
         self,
         input_size: int,
@@ -100,7 +102,7 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
 def _check_norm(config: TransformerConfig) -> None:
     if config.layernorm_zero_centered_gamma or config.normalization not in _NORMS:
         raise ConfigError(
-            "the CPU platform's reference norm computes RMSNorm and LayerNorm with plain weights, not "
+            "error: the CPU platform's reference norm computes RMSNorm and LayerNorm with plain weights, not "
             f"normalization={config.normalization}, "
             f"layernorm_zero_centered_gamma={config.layernorm_zero_centered_gamma}"
         )
@@ -110,7 +112,7 @@ def _mark_sequence_parallel(*params: Tensor | None, config: TransformerConfig) -
     """`finalize_model_grads` sums the gradients of marked weights over the tensor-parallel ranks."""
     for param in params:
         if param is not None:
-            param.sequence_parallel = config.sequence_parallel
+            param.sequence_parallel = config.sequence_parallel  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class SpecProvider(BackendSpecProvider):

@@ -63,14 +63,14 @@ def find_name(dotted: str) -> Any:
             try:
                 importlib.import_module(done)
             except ModuleNotFoundError as error:
-                raise NodeError(f"{done} does not exist (looked for {dotted})") from error
+                raise NodeError(f"error: {done} does not exist, looked for {dotted}") from error
         found = getattr(found, part)
     return found
 
 
 def _missing(target: str, *, row: Replacement) -> NodeError:
     return NodeError(
-        f"the CPU platform replaces {target}, which the installed version does not have\n"
-        f"  why it is replaced: {row.why}\n"
+        f"error: the CPU platform replaces {target}, which the installed version does not have\n"
+        f"  why:    {row.why}\n"
         "hint: install the versions in pyproject.toml (extra megatron)"
     )

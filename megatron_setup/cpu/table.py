@@ -23,68 +23,32 @@ TORCH = (
     Replacement(
         targets=_cuda("current_device"),
         by=f"{_DEVICE}.current_device",
-        why="megatron makes tensors on the current device",
+        why="megatron makes most tensors on the current device",
     ),
     Replacement(
         targets=("torch.Tensor.cuda", "torch.nn.Module.cuda", "torch.Tensor.pin_memory"),
         by=f"{_DEVICE}.stay",
-        why="a move to the GPU, and pinned memory, need a driver",
+        why="a move to the GPU and pinned memory need a driver",
     ),
     Replacement(
         targets=("torch.Tensor.type",),
         by=f"{_DEVICE}.tensor_type",
         why="megatron-core's optimizers compare the type's name with torch.cuda.FloatTensor and refuse others",
     ),
-    Replacement(
-        targets=_cuda("Stream", "ExternalStream"),
-        by=f"{_DEVICE}.Stream",
-        why="a stream cannot be made without a driver",
-    ),
+    Replacement(targets=_cuda("Stream"), by=f"{_DEVICE}.Stream", why="a stream cannot be made without a driver"),
     Replacement(targets=_cuda("Event"), by=f"{_DEVICE}.Event", why="an event cannot be made without a driver"),
+    Replacement(targets=_cuda("current_stream"), by=f"{_DEVICE}.current_stream", why="megatron waits for streams"),
+    Replacement(targets=_cuda("stream"), by=f"{_DEVICE}.stream", why="megatron switches streams"),
     Replacement(
-        targets=_cuda("current_stream", "default_stream"),
-        by=f"{_DEVICE}.current_stream",
-        why="megatron orders work between streams",
-    ),
-    Replacement(
-        targets=_cuda("stream", "device"), by=f"{_DEVICE}.no_context", why="megatron switches streams and devices"
-    ),
-    Replacement(
-        targets=_cuda(
-            "set_stream",
-            "synchronize",
-            "empty_cache",
-            "reset_peak_memory_stats",
-            "nvtx.range_push",
-            "nvtx.range_pop",
-        ),
+        targets=_cuda("synchronize", "nvtx.range_push", "nvtx.range_pop"),
         by=f"{_DEVICE}.do_nothing",
-        why="housekeeping of a GPU, which fails without a driver",
+        why="they wait for and annotate GPU work, and fail without a driver",
     ),
     Replacement(
-        # not `do_nothing`: torch._dynamo has other rules for this name, and refuses one object with two rules
+        # not `do_nothing`: torch._dynamo has another rule for this name, and refuses one object with two rules
         targets=_cuda("set_device"),
         by=f"{_DEVICE}.set_device",
         why="megatron takes its rank's device",
-    ),
-    Replacement(targets=_cuda("device_count"), by=f"{_DEVICE}.one", why="megatron divides ranks by devices per node"),
-    Replacement(
-        targets=_cuda("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"),
-        by=f"{_DEVICE}.zero",
-        why="memory reports fail without a driver",
-    ),
-    Replacement(
-        targets=_cuda("mem_get_info"), by=f"{_DEVICE}.mem_get_info", why="the dynamic engine sizes its cache by it"
-    ),
-    Replacement(
-        targets=_cuda("get_device_properties"),
-        by=f"{_DEVICE}.get_device_properties",
-        why="megatron asks for the architecture before it picks kernels",
-    ),
-    Replacement(
-        targets=_cuda("is_current_stream_capturing"),
-        by=f"{_DEVICE}.never",
-        why="megatron asks whether it runs inside a CUDA graph",
     ),
     Replacement(
         targets=_cuda("_lazy_call"),
@@ -102,14 +66,12 @@ TORCH = (
         why="megatron's RNG tracker and checkpoints keep the GPU generator's state",
     ),
     Replacement(
-        targets=_cuda("set_rng_state", "random.set_rng_state"),
-        by=f"{_DEVICE}.set_rng_state",
-        why="as get_rng_state",
+        targets=_cuda("set_rng_state"), by=f"{_DEVICE}.set_rng_state", why="checkpoints restore the generator's state"
     ),
     Replacement(
-        targets=_cuda("manual_seed", "manual_seed_all"),
+        targets=_cuda("manual_seed"),
         by=f"{_DEVICE}.manual_seed",
-        why="torch queues it until CUDA is initialised, so a seed would have no effect",
+        why="torch queues it until CUDA is initialised, so the seed would have no effect",
     ),
 )
 
@@ -120,15 +82,7 @@ MEGATRON = (
         why="Bridge turns fusions of Transformer Engine on for Llama and Qwen MoE, and megatron-core refuses them",
     ),
     Replacement(
-        targets=tuple(
-            f"megatron.core.{module}.TESpecProvider"
-            for module in (
-                "extensions.transformer_engine_spec_provider",
-                "models.gpt.gpt_layer_specs",
-                "models.gpt.moe_module_specs",
-                "transformer.multi_token_prediction",
-            )
-        ),
+        targets=("megatron.core.models.gpt.gpt_layer_specs.TESpecProvider",),
         by=f"{_LAYERS}.SpecProvider",
         why="Bridge and megatron-core ask Transformer Engine for the modules of a layer",
     ),

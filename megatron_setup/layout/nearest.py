@@ -6,7 +6,7 @@ are settled. What a key may become stands in `_PROPOSALS`: never more ranks than
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,17 +20,19 @@ from megatron_setup.layout.sums import sequence_multiple
 Propose = Callable[[Subject], Iterable[Any]]
 _LARGEST = 1024
 """Sizes are searched downwards from here; nobody has a group of more ranks."""
+_PATIENCE = 10_000
+"""Values that a search tries (about half a second); a layout that can be found takes a few hundred."""
 
 
 def with_layout_hints(rows: Sequence[Requirement]) -> tuple[Requirement, ...]:
     """The rows, of any tables; those about a layout key all hint at the one layout that satisfies them all.
 
     A row's own hint makes that row hold only, and two rows would send a person back and forth. Where the search finds
-    nothing (a row of another table wants what no proposal offers), a row keeps its own hint.
+    nothing (the rows contradict each other), a row keeps its own hint.
     """
-    plain = [replace(row, want=_own(row.want)) for row in rows]
-    steps = _make_steps(row for row in plain if row.key in _ORDER)
-    return tuple(replace(row, want=_Hinted(row.want, steps)) if row.key in _ORDER else row for row in plain)
+    plain = [replace(row, want=row.want.want if isinstance(row.want, _Hinted) else row.want) for row in rows]
+    search = _Search([row for row in plain if row.key in _ORDER])
+    return tuple(replace(row, want=_Hinted(row.want, search)) if row.key in _ORDER else row for row in plain)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class _Hinted:
     """A wish whose hint is the nearest layout."""
 
     want: Want
-    steps: tuple[_Step, ...]
+    search: _Search
 
     @property
     def text(self) -> str:
@@ -46,21 +48,27 @@ class _Hinted:
 
     def find(self, subject: Subject, *, key: str) -> Finding | None:
         finding = self.want.find(subject, key=key)
-        nearest = None if finding is None else _nearest_layout(subject, steps=self.steps)
+        nearest = None if finding is None else self.search.nearest_layout(subject)
         if finding is None or nearest is None:
             return finding
         changed = [key for key in _ORDER if nearest.value(key) != subject.value(key)]
         return replace(finding, hints=tuple(f"{key}={show(nearest.value(key))}" for key in changed))
 
 
-def _own(want: Want) -> Want:
-    return want.want if isinstance(want, _Hinted) else want
+class _Search:
+    """The search over some rows. It remembers its last answer: every row that a layout violates asks the same."""
 
+    def __init__(self, rows: Sequence[Requirement]) -> None:
+        self._steps = _make_steps(rows)
+        self._last: tuple[Subject, Subject | None] | None = None
 
-def _nearest_layout(subject: Subject, *, steps: tuple[_Step, ...]) -> Subject | None:
-    """The subject with as little changed as the search finds necessary."""
-    small = {key: 1 for key in keys.SIZES if (value := subject.value(key)) is not None and value < 1}
-    return _search(replace(subject, config=with_values(subject.config, values=small)), steps=steps)
+    def nearest_layout(self, subject: Subject) -> Subject | None:
+        """The subject with as little changed as the search finds necessary; None where it finds no layout."""
+        if self._last is None or self._last[0] is not subject:
+            small = {key: 1 for key in keys.SIZES if (value := subject.value(key)) is not None and value < 1}
+            start = replace(subject, config=with_values(subject.config, values=small))
+            self._last = (subject, _settle(start, steps=self._steps, budget=iter(range(_PATIENCE))))
+        return self._last[1]
 
 
 def with_values(config: RunConfig, *, values: Mapping[str, Any]) -> RunConfig:
@@ -80,15 +88,17 @@ class _Step:
     rows: tuple[Requirement, ...]
 
 
-def _search(subject: Subject, *, steps: tuple[_Step, ...]) -> Subject | None:
-    """Depth first, proposals in order; None where no proposal of the first step leads to the end."""
+def _settle(subject: Subject, *, steps: tuple[_Step, ...], budget: Iterator[int]) -> Subject | None:
+    """Depth first, proposals in order; None where no proposal of the first step leads to the end within the budget."""
     if not steps:
         return subject
     step, *later = steps
     for value in step.propose(subject):
+        if next(budget, None) is None:
+            return None
         proposed = replace(subject, config=with_values(subject.config, values={step.key: value}))
         if all(row.check(proposed) is None for row in step.rows):
-            found = _search(proposed, steps=tuple(later))
+            found = _settle(proposed, steps=tuple(later), budget=budget)
             if found is not None:
                 return found
     return None
@@ -153,6 +163,7 @@ def _processes(subject: Subject) -> Iterable[int | None]:
     if asked is not None:
         yield asked // layout.smallest_world * layout.smallest_world
         yield layout.smallest_world
+    yield None
 
 
 def _data(subject: Subject) -> Iterable[int | None]:
@@ -162,6 +173,7 @@ def _data(subject: Subject) -> Iterable[int | None]:
         yield layout.data_parallel_size
     if asked is not None:
         yield _up(asked, unit=layout.smallest_world // layout.model_size)
+    yield None
 
 
 def _prompts(subject: Subject) -> Iterable[int]:
@@ -175,6 +187,7 @@ def _global_batch(subject: Subject) -> Iterable[int | None]:
     if performance.global_batch_size is not None:
         unit = performance.micro_batch_size * derive_layout(subject.config).data_parallel_size
         yield _up(performance.global_batch_size, unit=unit)
+    yield None
 
 
 def _requests(subject: Subject) -> Iterable[int]:
@@ -194,8 +207,8 @@ _PROPOSALS: tuple[tuple[str, Propose], ...] = (
     (keys.LOSS, _keep_or(keys.LOSS, False)),
     (keys.PIPELINE, _down(keys.PIPELINE)),
     (keys.VIRTUAL, _virtual),
-    (keys.OVERLAP, _keep_or(keys.OVERLAP, True, False)),
-    (keys.BATCH, _keep_or(keys.BATCH, False)),
+    (keys.OVERLAP, _keep_or(keys.OVERLAP, True, False, None)),
+    (keys.BATCH, _keep_or(keys.BATCH, False, None)),
     (keys.GROUP, _keep_or(keys.GROUP, None)),
     (keys.TENSOR, _down(keys.TENSOR)),
     (keys.CONTEXT, _down(keys.CONTEXT)),
@@ -218,7 +231,7 @@ _PROPOSALS: tuple[tuple[str, Propose], ...] = (
 _ORDER = tuple(key for key, _ in _PROPOSALS)
 
 
-def _make_steps(rows: Iterable[Requirement]) -> tuple[_Step, ...]:
+def _make_steps(rows: Sequence[Requirement]) -> tuple[_Step, ...]:
     """Each row at the last of its keys, in the order of the proposals."""
     last = [(max(_ORDER.index(key) for key in (row.key, *row.reads) if key in _ORDER), row) for row in rows]
     return tuple(

@@ -23,13 +23,17 @@ MAX_PRESET_LINES = 40
 LEFT_OPEN = "???"
 NEEDS = {
     "parallelism=ep2": ["model=tiny_moe"],
-    "precision=fp8": ["platform=hopper"],
+    "precision=fp8": ["platform=hopper", "performance.make_sequence_length_divisible_by=16"],
+    "optimizer=adam_cpu_offload": ["platform=hopper"],
     "generation=gpu": ["model.seq_length=512"],
-    "generation=graphs": ["model.seq_length=512", "platform=hopper"],
+    "generation=graphs": ["model.seq_length=512", "platform=hopper", "performance.use_te_rng_tracker=true"],
     "zero_kl=te_native": ["+preset=zero_kl"],
     "zero_kl=megatron": ["+preset=zero_kl"],
 }
 """What an option needs beside it for the rules to hold; the others need nothing."""
+
+NOT_BUILT = {"checkpoint=save": "PD200", "generation=graphs": "GE001"}
+"""Options whose duty is not built yet, by the row that refuses them."""
 
 
 def _name(path: Path) -> str:
@@ -89,7 +93,8 @@ def test_option_composes_validates_and_its_values_arrive(path: Path) -> None:
     to_fill = [f"{key}=filled" for key, value in values.items() if value == "filled"]
     config = compose([_name(path), *to_fill, *NEEDS.get(_name(path), [])]).config
     assert {key: value_of(config, key) for key in values} == values
-    validate(config).raise_if_invalid()
+    refused = [violation.row.code for violation in validate(config).violations]
+    assert refused == [NOT_BUILT[_name(path)]] if _name(path) in NOT_BUILT else refused == []
 
 
 @pytest.mark.parametrize("path", OPTIONS, ids=_name)

@@ -14,16 +14,45 @@ import time
 from pathlib import Path
 
 ZERO = ["+preset=zero_kl_hopper", "cluster=local"]
-ORDINARY = ["platform=hopper", "generation=gpu", "model=qwen3_1b"]
+ORDINARY = ["platform=hopper", "generation=gpu"]
 MEGATRON = [*ZERO, "zero_kl=megatron", "zero_kl.required=true"]
+DENSE = ["model=qwen3_1b"]
 MOE = ["model=qwen3_moe_1b"]
 SMALL = ["model.hf_config.num_hidden_layers=2", "job.num_prompts=16", "job.num_steps=1", "generation.max_new_tokens=32"]
 
+LONG = [
+    "job.min_prompt_tokens=1",
+    "job.max_prompt_tokens=1500",
+    "generation.max_new_tokens=512",
+    "model.seq_length=2048",
+    "job.num_prompts=24",
+    "job.num_steps=5",
+    "generation.buffer_size_gb=8",
+]
+SHAPES = {
+    # head dim 128, GQA, untied
+    "gqa128": DENSE,
+    # head dim 64, GQA, tied
+    "gqa64": [*DENSE, "model.hf_config.head_dim=64", "model.hf_config.tie_word_embeddings=true"],
+    # head dim 128, MHA, tied
+    "mha128": [*DENSE, "model.hf_config.num_key_value_heads=16", "model.hf_config.tie_word_embeddings=true"],
+    # 16 experts, top-4
+    "moe": MOE,
+}
+COST = ["job.num_prompts=64", "job.max_prompt_tokens=64", "generation.max_new_tokens=192", "model.seq_length=256",
+        "performance.micro_batch_size=32", "job.num_steps=4", "generation.buffer_size_gb=8"]
+
 CASES = {
-    "smoke": [*ZERO, *SMALL],
-    "smoke_ordinary": [*ORDINARY, *SMALL],
-    "smoke_megatron": [*MEGATRON, *SMALL],
+    "smoke": [*ZERO, *DENSE, *SMALL],
+    "smoke_ordinary": [*ORDINARY, *DENSE, *SMALL],
+    "smoke_megatron": [*MEGATRON, *DENSE, *SMALL],
     "smoke_moe": [*ZERO, *MOE, *SMALL],
+    **{f"te_native_{name}": [*ZERO, *LONG, *shape] for name, shape in SHAPES.items()},
+    **{f"megatron_{name}": [*MEGATRON, *LONG, *shape] for name, shape in SHAPES.items()},
+    **{f"ordinary_{name}": [*ORDINARY, *LONG, *shape] for name, shape in SHAPES.items()},
+    **{f"cost_{mode}_{name}": [*words, *COST, *SHAPES[name]]
+       for name in ("gqa128", "moe")
+       for mode, words in (("ordinary", ORDINARY), ("te_native", ZERO), ("megatron", MEGATRON))},
 }
 
 

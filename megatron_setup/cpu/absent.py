@@ -1,7 +1,6 @@
-"""Import megatron-core and megatron-bridge as if Transformer Engine were not installed, whether or not it is.
+"""Imports megatron-core and megatron-bridge as if some packages were not installed, whether or not they are.
 
-With a real Transformer Engine importable, megatron-core takes its norms, router GEMM and optimizers (CUDA kernels)
-even for `transformer_impl="local"`.
+Owns which packages are hidden, why, and the stub that Bridge gets of Transformer Engine.
 """
 
 from __future__ import annotations
@@ -18,18 +17,27 @@ import torch
 
 from launcher.errors import NodeError
 
-HIDDEN = "transformer_engine"
+_TE = "transformer_engine"
+
+HIDDEN = {
+    _TE: "megatron-core would take its norms, router GEMM and optimizers, which are CUDA kernels",
+    "sklearn": "transformers imports it, and scipy with it, for assisted decoding: a tenth of the import time",
+    "wandb": "imported for logging that this platform does not do: a tenth of the import time",
+    "diffusers": "imported for image models: a tenth of the import time",
+}
+"""Packages that cannot be imported on this platform, and why."""
 
 
 def import_megatron() -> None:
-    """Import `megatron.core` and `megatron.bridge` with Transformer Engine hidden, and keep it hidden.
+    """Import `megatron.core` and `megatron.bridge` with the packages hidden, and keep them hidden.
 
-    Raises NodeError where something else has already imported Transformer Engine or Megatron.
+    Raises NodeError where something has already imported Megatron or Transformer Engine.
     """
-    for name in (HIDDEN, "megatron.core", "megatron.bridge"):
+    for name in (_TE, "megatron.core", "megatron.bridge"):
         if sys.modules.get(name) is not None:
-            raise NodeError(f"{name} is already imported: install the CPU platform first")
-    sys.modules[HIDDEN] = None  # type: ignore[assignment]  # every import of it is now a ModuleNotFoundError
+            raise NodeError(f"error: {name} is already imported: install the CPU platform first")
+    for name in HIDDEN:
+        sys.modules[name] = None  # type: ignore[assignment]  # an import of it is now a ModuleNotFoundError
     with _bridge_sees_stub():
         importlib.import_module("megatron.core")
         importlib.import_module("megatron.bridge")
@@ -39,7 +47,7 @@ class _NeedsGpu(torch.nn.Module):
     """A Transformer Engine class that Bridge subclasses or compares with at import time."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        raise NodeError("this layer is Transformer Engine's and needs a GPU")
+        raise NodeError("error: this layer is Transformer Engine's and needs a GPU")
 
 
 @contextmanager
@@ -62,7 +70,7 @@ def _bridge_sees_stub() -> Iterator[None]:
         level: int = 0,
     ) -> Any:
         importer = (globals or {}).get("__name__", "")  # templates compile code without a name
-        asks_for_it = name in (HIDDEN, f"{HIDDEN}.pytorch") and not fromlist
+        asks_for_it = name in (_TE, f"{_TE}.pytorch") and not fromlist
         if asks_for_it and importer.startswith(("megatron.bridge.models.", "megatron.bridge.peft.")):
             return stub
         return real_import(name, globals, locals, fromlist, level)

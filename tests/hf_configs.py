@@ -1,0 +1,29 @@
+"""Hugging Face configurations of tiny models, one for each architecture the tests run, by name."""
+
+from typing import Any
+
+_SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 384,
+    "max_position_embeddings": 256,
+}
+
+HF_CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **_SIZES, "tie_word_embeddings": False},
+    "qwen2": {"model_type": "qwen2", **_SIZES, "tie_word_embeddings": True},
+    "qwen3": {"model_type": "qwen3", **_SIZES, "head_dim": 16, "tie_word_embeddings": False},
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        **_SIZES,
+        "head_dim": 16,
+        "num_experts": 8,
+        "num_experts_per_tok": 4,  # with two, a sum has one order only
+        "moe_intermediate_size": 64,
+        "norm_topk_prob": True,
+        "tie_word_embeddings": False,
+    },
+}

@@ -1,0 +1,70 @@
+"""What is not built yet is refused where it is set, with the reason, and what is typed instead leaves the default."""
+
+import pytest
+
+from launcher.compose import compose
+from launcher.pending import DUTIES, REQUIREMENTS, SECOND_MODEL
+from launcher.requirement import Requirement, Severity, Subject, render
+from launcher.resolved import flatten
+from launcher.schema import RunConfig
+from tests.command_line import retyped
+from tests.other_values import with_another_value
+from tests.plugin_golden import Golden
+
+BASE = compose([]).config
+TYPED = {
+    "model.hf_config_overrides": "+model.hf_config_overrides.rope_theta=5000",
+    "model.peft.target_modules": "model.peft.target_modules=[linear_qkv]",
+    "generation.tensor_model_parallel_size": "generation.tensor_model_parallel_size=2",
+}
+"""One of each kind as typed: a mapping, a list, a size that may be training's."""
+
+
+def text_of(row: Requirement, *, config: RunConfig) -> str:
+    violation = row.check(Subject(config=config, architecture=None))
+    assert violation is not None, f"{row.code} does not see {row.key}"
+    return render(violation)
+
+
+def test_error_texts(golden: Golden) -> None:
+    texts = [text_of(row, config=with_another_value(BASE, key=row.key)) for row in REQUIREMENTS]
+    golden("\n\n".join(texts), name="pending.txt")
+
+
+@pytest.mark.parametrize("key", TYPED)
+def test_hint_repairs(key: str) -> None:
+    row = next(row for row in REQUIREMENTS if row.key == key)
+    violation = row.check(Subject(config=compose([TYPED[key]]).config, architecture=None))
+    assert violation is not None
+    repaired = compose(retyped([TYPED[key]], hints=violation.finding.hints)).config
+    assert flatten(repaired)[key] == flatten(BASE)[key]
+
+
+def test_hint_takes_entries_of_a_file_out() -> None:
+    """A mapping that is not typed but set elsewhere cannot be replaced by an empty one."""
+    row = next(row for row in REQUIREMENTS if row.key == "model.hf_config_overrides")
+    config = with_another_value(BASE, key=row.key)
+    violation = row.check(Subject(config=config, architecture=None))
+    assert violation is not None
+    assert violation.finding.hints == ("~model.hf_config_overrides.entry",)
+
+
+def test_defaults_are_left_alone() -> None:
+    subject = Subject(config=BASE, architecture=None)
+    assert [row.code for row in REQUIREMENTS if row.check(subject)] == []
+
+
+def test_trainings_own_layout_is_no_second_model() -> None:
+    same = compose(["parallelism=tp2", "generation.tensor_model_parallel_size=2"]).config
+    assert [row.code for row in REQUIREMENTS if row.check(Subject(config=same, architecture=None))] == []
+
+
+def test_codes_are_used_once() -> None:
+    codes = [code for duty in DUTIES for code in duty.keys] + list(SECOND_MODEL)
+    assert len(codes) == len(set(codes)) == len(REQUIREMENTS)
+
+
+def test_only_the_cluster_is_let_through() -> None:
+    """A plan for Slurm is useful before Slurm is submitted to."""
+    warned = {row.key.partition(".")[0] for row in REQUIREMENTS if row.severity is Severity.WARNING}
+    assert warned == {"cluster"}
