@@ -1,6 +1,6 @@
 """Environment variables as data: collected from the tables, printed in the plan, set once by the worker.
 
-Owns the one place that writes `os.environ`. A variable of the person's that says otherwise is an error, never overwritten.
+Owns the one place that writes `os.environ`. A variable exported with another value is an error.
 """
 
 import os

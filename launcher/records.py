@@ -7,9 +7,10 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from launcher.files import read_json, write_json
 from launcher.paths import AttemptPaths
@@ -68,8 +69,9 @@ def write_rank(paths: AttemptPaths, *, rank: int, state: RankState, exit_code: i
 
 def read_ranks(paths: AttemptPaths) -> list[RankRecord]:
     """The records there are, by rank."""
-    found = [read_json(p) for p in paths.rank(0).parent.glob("rank_*.json")]
-    return sorted((RankRecord(**{**r, "state": RankState(r["state"])}) for r in found if r), key=lambda r: r.rank)
+    found: list[Any] = [read_json(p) for p in paths.rank(0).parent.glob("rank_*.json")]
+    records = [replace(RankRecord(**data), state=RankState(data["state"])) for data in found if data]
+    return sorted(records, key=lambda record: record.rank)
 
 
 @dataclass(frozen=True, kw_only=True)

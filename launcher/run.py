@@ -13,6 +13,7 @@ from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
 from launcher.paths import AttemptPaths, Outputs, RunPaths
 from launcher.plan import Plan, make_plan, render_plan
 from launcher.requirement import render
+from launcher.schema.cluster import ClusterKind
 from launcher.validate import Validation, validate
 from zero_kl.console import render as render_report
 from zero_kl.console import side_by_side
@@ -61,6 +62,11 @@ def _run_new(composed: Composed, *, plan: Plan, console: Console) -> ExitCode:
     refusals = check_machine(composed.config)
     if refusals:
         raise NodeError(_refused(refusals, paths=paths))
+    if composed.config.cluster.kind is not ClusterKind.local:
+        raise SubmissionError(
+            f"error: cluster.kind is slurm, submission to Slurm is not built yet\nthe plan is written: {paths.plan}\n"
+            "hint: cluster=local"
+        )
     job = submit_local(paths, plan=plan)
     console.print(f"started {plan.layout.world_size} rank(s); logs: {paths.logs}", soft_wrap=True, highlight=False)
     watch_local(job, paths=paths, num_ranks=plan.layout.world_size, console=console)
@@ -116,5 +122,3 @@ def _find(name: str, *, outputs: Outputs) -> AttemptPaths:
             return reported[-1]
     there = ", ".join(r.root.name for r in runs) or "none"
     raise ConfigError(f"error: no run with a report is called {name} in {outputs.root}\n  there:  {there}")
-
-

@@ -21,22 +21,25 @@ from launcher.worker import run_rank
 
 def finished_attempt(run: RunPaths) -> AttemptPaths | None:
     """The newest attempt that ran to its end, whatever its verdict."""
-    done = [a for a in run.attempts() if (read_json(a.outcome) or {}).get("state") == "finished"]
-    return done[-1] if done else None
+    for attempt in reversed(run.attempts()):
+        outcome = read_json(attempt.outcome)
+        if outcome and outcome["state"] == "finished":
+            return attempt
+    return None
 
 
 def running_attempt(run: RunPaths) -> AttemptPaths | None:
     """An attempt without an outcome whose launcher still lives on this host."""
     for attempt in run.attempts():
         submission = read_json(attempt.submission)
-        if submission and not attempt.outcome.exists() and submission["host"] == socket.gethostname():
-            if Path(f"/proc/{submission['pid']}").exists():
-                return attempt
+        here = submission and not attempt.outcome.exists() and submission["host"] == socket.gethostname()
+        if here and Path(f"/proc/{submission['pid']}").exists():
+            return attempt
     return None
 
 
 def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
-    """Make the next attempt's folder with all that describes the run. Raises SubmissionError where it can't be written."""
+    """Make the next attempt's folder with all that describes the run; SubmissionError where it can't be written."""
     try:
         paths = plan.run.new_attempt()
         write_text(paths.resolved, text=dump_resolved(composed.config))

@@ -1,4 +1,4 @@
-"""All rules against one configuration, at once. Reads the model's config.json where it lies on this disk; nothing else."""
+"""All rules against one configuration, at once. Reads the model's config.json where it is on this disk."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def run_rank(attempt: str) -> None:
         if error.errno in _FULL_OR_READ_ONLY:
             text = f"error: the output folder cannot be written: {error}\nhint: output_dir=/a/folder/with/space"
         _fail(paths, placement=placement, code=ExitCode.EXPERIMENT, text=text)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  this is the rank's `__main__`: every error becomes its record and exit code
         _fail(paths, placement=placement, code=ExitCode.EXPERIMENT, text=f"{type(error).__name__}: {error}")
 
 

@@ -1,4 +1,4 @@
-"""The one ordered way from a configuration to a running model. Each step is timed, shown as progress and named in errors."""
+"""The one ordered way from a configuration to a running model. Each step is timed and shown."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from torch.distributed import Store
 
 from launcher.schema import RunConfig
 from megatron_setup.build import build_model, build_optimizer, build_provider
+from megatron_setup.convert import convert_with_bridge
 from megatron_setup.distributed import join_world, world_of_one
 from megatron_setup.hf_folder import ensure_hf_folder, hf_folder_of
-from megatron_setup.convert import convert_with_bridge
 from megatron_setup.model_import import converted_folder, import_once, newest_iteration
 from megatron_setup.performance import rng_fields
 

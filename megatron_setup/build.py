@@ -13,7 +13,7 @@ from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_mega
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.router import Router
 from megatron.core.utils import get_model_config
-from torch.distributed.checkpoint import CheckpointException
+from torch.distributed.checkpoint.api import CheckpointException
 
 from launcher.errors import ConfigError
 from launcher.schema import RunConfig
@@ -25,7 +25,7 @@ from megatron_setup.provider import finalize, read_back, set_fields, upstream_va
 
 def build_provider(config: RunConfig, *, iteration: Path) -> Any:
     """The finalized provider of a Bridge checkpoint: every asked field set, overrides merged, all read back."""
-    provider, _ = load_model_config(str(iteration))
+    provider: Any = load_model_config(str(iteration))[0]
     fields = _provider_fields(config, provider=provider)
     set_fields(provider, fields=fields)
     provider = merge_overrides(provider, overrides=config.model.model_overrides)
@@ -82,7 +82,7 @@ def build_optimizer(config: RunConfig, *, model: list[MegatronModule]) -> Megatr
         model_config = get_model_config(chunk)
         model_config.grad_scale_func = optimizer.scale_loss
         model_config.finalize_model_grads_func = finalize_model_grads
-    if False:
+    if config.optimizer.ddp.overlap_grad_reduce:
         _reduce_during_backward(model)
     return optimizer
 

@@ -1,8 +1,9 @@
-"""One conversion by Megatron-Bridge: a Hugging Face folder in, a Megatron checkpoint of weights and run_config.yaml out."""
+"""One conversion by Megatron-Bridge: a Hugging Face folder in, a checkpoint of weights and run_config.yaml out."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from megatron.bridge import AutoBridge
 
@@ -17,8 +18,8 @@ def convert_with_bridge(config: RunConfig, *, source: Path, target: Path) -> Non
     """Convert on this process alone, which has joined a world of one.
 
     `AutoBridge.import_ckpt` in its three steps, because on a GPU the model must be built with the run's own kernel
-    settings: building it sets the attention variables of the process (NVTE_*), and the real model later asserts that they
-    are its own.
+    settings: building it sets the attention variables of the process (NVTE_*), and the real model later asserts that
+    they are its own.
     """
     bridge = AutoBridge.from_hf_pretrained(str(source))
     provider = bridge.to_megatron_provider()
@@ -26,5 +27,5 @@ def convert_with_bridge(config: RunConfig, *, source: Path, target: Path) -> Non
         fields = provider_fields(config)
         set_fields(provider, fields={name: fields[name] for name in _KERNELS if name in fields})
     provider.finalize()
-    model = provider.provide_distributed_model(wrap_with_ddp=False, use_cpu_initialization=True)
+    model: list[Any] = provider.provide_distributed_model(wrap_with_ddp=False, use_cpu_initialization=True)
     bridge.save_megatron_model(model, str(target), hf_tokenizer_path=str(source), low_memory_save=True)

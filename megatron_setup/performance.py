@@ -109,8 +109,11 @@ def _rows_fill_tiles(subject: Subject) -> Finding | None:
 
 GRAPHS = where(
     "Megatron-Bridge",
-    text="performance.cuda_graph_impl or generation.cuda_graph_impl is not none",
-    test=lambda c: {c.performance.cuda_graph_impl, c.generation.cuda_graph_impl} != {CudaGraphImpl.none},
+    text="platform is not cpu, and performance.cuda_graph_impl or generation.cuda_graph_impl is not none",
+    test=lambda c: (
+        c.platform.kind is not PlatformKind.cpu
+        and {c.performance.cuda_graph_impl, c.generation.cuda_graph_impl} != {CudaGraphImpl.none}
+    ),
 )
 WHOLE_LOGITS = where("chunking", text="defer_fp32_logits is false", test=lambda c: not c.performance.defer_fp32_logits)
 LATE_GATHER = where(

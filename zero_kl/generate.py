@@ -16,7 +16,7 @@ from megatron.core.inference.model_inference_wrappers.gpt.gpt_inference_wrapper 
 from megatron.core.inference.sampling_params import SamplingParams
 from megatron.core.inference.text_generation_controllers.text_generation_controller import TextGenerationController
 from megatron.core.inference.utils import InferenceMode
-from megatron.core.transformer.module import MegatronModule
+from megatron.core.models.gpt.gpt_model import GPTModel
 
 from launcher.errors import ExperimentError
 from launcher.schema import RunConfig
@@ -32,7 +32,7 @@ class Sampled:
 
 
 def generate(
-    model: MegatronModule,
+    model: GPTModel,
     *,
     prompts: Sequence[Sequence[int]],
     tokenizer: Any,
@@ -60,7 +60,7 @@ def generate(
         gc.collect()  # the engine's cycles hold the KV cache; a second one would not fit beside it
 
 
-def _inference_config(model: MegatronModule, *, config: RunConfig) -> InferenceConfig:
+def _inference_config(model: GPTModel, *, config: RunConfig) -> InferenceConfig:
     """The engine's configuration; the state of Mamba layers only where the model has some."""
     dtype = config.generation.mamba_inference_ssm_states_dtype
     states = MambaInferenceStateConfig.from_model(
@@ -79,7 +79,8 @@ def _collect(
 ) -> list[Sampled]:
     finished: dict[int, Sampled] = {}
     while engine.has_unfinished_requests():
-        for record in engine.step_modern()["finished_request_records"]:
+        step: Any = engine.step_modern()  # upstream's annotation says a tuple, it is a dict
+        for record in step["finished_request_records"]:
             request = record.merge()
             if request.generated_log_probs is None:
                 raise ExperimentError(f"error: the engine gave up on request {request.request_id}: {request.events}")

@@ -71,10 +71,10 @@ def policy_gradient_step(
         return total, mask.sum().int(), {}
 
     for chunk in model:
-        chunk.zero_grad_buffer()
+        chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
     optimizer.zero_grad()
     _run_schedule(model, batches=batches, loss=loss, forward_only=False)
-    _, grad_norm, _ = optimizer.step()
+    _, grad_norm, _ = optimizer.step()  # pyright: ignore[reportGeneralTypeIssues]  the base class declares no result
     return float(grad_norm)
 
 
@@ -107,7 +107,8 @@ def _run_schedule(
         return logits, lambda output, **extra: loss(output, batch=batch, **extra)
 
     size, length = batches[0].tokens.shape
-    get_forward_backward_func()(
+    schedule: Any = get_forward_backward_func()
+    schedule(
         forward_step_func=forward_step,
         data_iterator=[iter(batches) for _ in model] if len(model) > 1 else iter(batches),
         model=model if len(model) > 1 else model[0],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from launcher.errors import ConfigError
 from launcher.files import read_json
 from launcher.paths import AttemptPaths
+from launcher.schema import RunConfig
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup
 from megatron_setup.hf_folder import count_parameters
@@ -28,6 +30,7 @@ from zero_kl.prompts import random_prompts, read_prompts
 from zero_kl.report import write_report
 from zero_kl.score import is_scoring_rank, policy_gradient_step, score
 from zero_kl.verdict import Measurement, Report, Throughput
+
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
@@ -124,7 +127,7 @@ def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> 
         setup.model,
         sequences=sequences,
         micro_batch_size=config.performance.micro_batch_size,
-        row_multiple=setup.config.performance.make_sequence_length_divisible_by,
+        row_multiple=row_multiple(setup.config),
         on_batch=_shown(setup, stage=f"step {step}: score", unit="sequences"),
     )
     return Round(
@@ -134,6 +137,13 @@ def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> 
         generation_s=generated - started,
         training_s=time.perf_counter() - generated,
     )
+
+
+def row_multiple(config: RunConfig) -> int:
+    """Rows are padded to a multiple of this: what was asked for, and whole shares where sequences are split over TP."""
+    parallelism = config.parallelism
+    shares = parallelism.tensor_model_parallel_size if parallelism.sequence_parallel else 1
+    return math.lcm(config.performance.make_sequence_length_divisible_by, shares)
 
 
 def _shown(setup: Setup, *, stage: str, unit: str) -> Callable[[int, int], None]:
@@ -194,7 +204,7 @@ def _train(setup: Setup, *, data: Round, step: int) -> float:
         prompt_lengths=[len(p) for p in data.prompts],
         advantages=[generator.gauss(0.0, 1.0) for _ in data.prompts],
         micro_batch_size=setup.config.performance.micro_batch_size,
-        row_multiple=setup.config.performance.make_sequence_length_divisible_by,
+        row_multiple=row_multiple(setup.config),
     )
     shown(1, 1)
     return time.perf_counter() - started

@@ -46,8 +46,8 @@ class MoeConfig:
     """How tokens reach the experts' ranks."""
 
     inference_moe_token_dispatcher_type: InferenceTokenDispatcher = InferenceTokenDispatcher.nccl
-    """The dispatcher of `transformer_impl=inference_optimized`; every other implementation generates with training's, but
-    the engine with EP > 1 still allocates nvls's buffers, which need NVLink multicast. nccl has none."""
+    """The dispatcher of `transformer_impl=inference_optimized`. Every other one generates with training's, yet with
+    EP > 1 the engine allocates the buffers of nvls, which need NVLink multicast; nccl has none."""
 
     moe_permute_fusion: bool = False
     """Fuse the permutation kernels (Transformer Engine)."""

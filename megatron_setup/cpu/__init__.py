@@ -6,6 +6,8 @@ what stands in for it in the other modules of this package. It proves nothing ab
 
 from __future__ import annotations
 
+import gc
+
 import torch
 
 from launcher.errors import NodeError
@@ -32,6 +34,7 @@ def install() -> None:
     CudaIsCpu().__enter__()
     import_megatron()
     apply_replacements(MEGATRON)
+    gc.freeze()  # the imports leave a million objects: each later gc.collect() of Bridge and the engine would take 1 s
     _installed = True
 
 

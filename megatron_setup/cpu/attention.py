@@ -86,7 +86,7 @@ class CoreAttention(MegatronModule):
         name: str | None = None,
     ) -> None:
         super().__init__(config=config)
-        _check_supported(config, attention_dropout=attention_dropout)
+        _check_supported(config, attn_mask_type=attn_mask_type, attention_dropout=attention_dropout)
         self.cp_group = None
         if config.context_parallel_size > 1:
             groups = pg_collection or ProcessGroupCollection.use_mpu_process_groups(required_pgs=["cp"])
@@ -116,6 +116,7 @@ class CoreAttention(MegatronModule):
     def _packed(self, query: Tensor, key: Tensor, value: Tensor, *, packed: PackedSeqParams) -> Tensor:
         """One sequence after the other."""
         assert self.cp_group is None, "packed sequences with context parallelism are not in the reference"
+        assert packed.cu_seqlens_q_padded is None, "padding between packed sequences is not in the reference"
         out = query.new_zeros(*query.shape[:-1], value.shape[-1])
         for queries, keys in zip(_slices(packed.cu_seqlens_q), _slices(packed.cu_seqlens_kv), strict=True):
             sequence = (query[queries, None], key[keys, None], value[keys, None])
@@ -137,10 +138,14 @@ def _slices(cu_seqlens: Tensor) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(cu_seqlens.tolist())]
 
 
-def _check_supported(config: TransformerConfig, *, attention_dropout: float | None) -> None:
+def _check_supported(
+    config: TransformerConfig, *, attn_mask_type: AttnMaskType, attention_dropout: float | None
+) -> None:
     dropout = config.attention_dropout if attention_dropout is None else attention_dropout
     refused = {
+        f"attn_mask_type={attn_mask_type.name}": attn_mask_type is not AttnMaskType.causal,
         f"attention_dropout={dropout}": dropout != 0,
+        "apply_query_key_layer_scaling=true": config.apply_query_key_layer_scaling,
         f"window_size={config.window_size}": config.window_size is not None,
         f"softmax_type={config.softmax_type}": config.softmax_type != "vanilla",
     }

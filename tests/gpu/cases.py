@@ -2,8 +2,8 @@
 
     python tests/gpu/cases.py OUT NAME[,NAME...] [NAME...]
 
-Names joined by commas run side by side on the same GPU (for exactness, not for speed); words run one after another. Each
-case's report.json, page and rank log are copied to OUT.
+Names joined by commas run side by side on the same GPU (for exactness, not for speed); words run one after another.
+Each case's report.json and the log of its rank 0 are copied to OUT.
 """
 
 import json
@@ -39,8 +39,15 @@ SHAPES = {
     # 16 experts, top-4
     "moe": MOE,
 }
-COST = ["job.num_prompts=64", "job.max_prompt_tokens=64", "generation.max_new_tokens=192", "model.seq_length=256",
-        "performance.micro_batch_size=32", "job.num_steps=4", "generation.buffer_size_gb=8"]
+COST = [
+    "job.num_prompts=64",
+    "job.max_prompt_tokens=64",
+    "generation.max_new_tokens=192",
+    "model.seq_length=256",
+    "performance.micro_batch_size=32",
+    "job.num_steps=4",
+    "generation.buffer_size_gb=8",
+]
 
 CASES = {
     "smoke": [*ZERO, *DENSE, *SMALL],
@@ -50,9 +57,11 @@ CASES = {
     **{f"te_native_{name}": [*ZERO, *LONG, *shape] for name, shape in SHAPES.items()},
     **{f"megatron_{name}": [*MEGATRON, *LONG, *shape] for name, shape in SHAPES.items()},
     **{f"ordinary_{name}": [*ORDINARY, *LONG, *shape] for name, shape in SHAPES.items()},
-    **{f"cost_{mode}_{name}": [*words, *COST, *SHAPES[name]]
-       for name in ("gqa128", "moe")
-       for mode, words in (("ordinary", ORDINARY), ("te_native", ZERO), ("megatron", MEGATRON))},
+    **{
+        f"cost_{mode}_{name}": [*words, *COST, *SHAPES[name]]
+        for name in ("gqa128", "moe")
+        for mode, words in (("ordinary", ORDINARY), ("te_native", ZERO), ("megatron", MEGATRON))
+    },
 }
 
 
@@ -91,18 +100,20 @@ def _keep(name: str, *, folder: Path, code: int) -> bool:
 
 
 def _print_table(folder: Path, *, names: list[str]) -> None:
-    print(f"{'case':24s} {'verdict':9s} {'n':>8s} {'n_exact':>8s} {'max|d|':>9s} {'gen/s':>9s} {'score/s':>9s} {'update/s':>9s}")
+    sides = ("generation", "training", "update")
+    print(
+        f"{'case':24s} {'verdict':9s} {'n':>8s} {'n_exact':>8s} {'max|d|':>9s} " + " ".join(f"{s:>10s}" for s in sides)
+    )
     for name in names:
         path = folder / f"{name}.json"
         if not path.exists():
             print(f"{name:24s} no report")
             continue
         report = json.loads(path.read_text())
-        total, rates = report["total"], [_median(report["throughput"], side) for side in ("generation", "training", "update")]
-        print(
-            f"{name:24s} {report['verdict']:9s} {total['n']:8d} {total['n_exact']:8d} {float(total['max_abs_diff']):9.2e} "
-            + " ".join(f"{rate:9,.0f}" for rate in rates)
-        )
+        total = report["total"]
+        rates = " ".join(f"{_median(report['throughput'], side):10,.0f}" for side in sides)
+        counts = f"{total['n']:8d} {total['n_exact']:8d} {float(total['max_abs_diff']):9.2e}"
+        print(f"{name:24s} {report['verdict']:9s} {counts} {rates}")
 
 
 def _median(throughput: list[dict[str, float]], side: str) -> float:

@@ -63,7 +63,7 @@ def is_running(pid: int) -> bool:
 
 def processes_in(folder: Path) -> list[int]:
     """Processes that have the folder in their command line: ranks and their controller."""
-    found = [int(p) for p in os.listdir("/proc") if p.isdigit() and int(p) != os.getpid()]
+    found = [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit() and int(p.name) != os.getpid()]
     return [pid for pid in found if str(folder) in _command_line(pid)]
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in a run on real processes, disks and checkpoints: one clear error, its exit code, nothing left behind."""
+"""What goes wrong on real processes, disks and checkpoints: one clear error, its exit code, nothing left behind."""
 
 import json
 import os

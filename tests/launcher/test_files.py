@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -20,4 +19,4 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
     with pytest.raises(UnicodeEncodeError):
         write_text(target, text="\ud800")
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]

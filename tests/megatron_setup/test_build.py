@@ -46,7 +46,7 @@ def checkpoint(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """The bits of every parameter before and after one optimizer step, and what the provider said."""
+    """The bits of every parameter before and after the steps, and what the provider said."""
 
     before: dict[str, str]
     after: dict[str, str]
@@ -55,12 +55,12 @@ class Trained:
 
     @property
     def moved(self) -> set[str]:
-        """The parameters that the step changed."""
+        """The parameters that the steps changed."""
         return {name for name, bits in self.before.items() if self.after[name] != bits}
 
 
 def _train(words: Sequence[str], *, iteration: Path) -> Trained:
-    """One optimizer step over four sequences a rank."""
+    """Two optimizer steps, over two and over four microbatches a rank."""
     import torch
     from megatron.core import parallel_state
 
@@ -74,15 +74,16 @@ def _train(words: Sequence[str], *, iteration: Path) -> Trained:
     optimizer = build_optimizer(config, model=model)
     before = _bits(model[0])
     generator = torch.Generator().manual_seed(parallel_state.get_data_parallel_rank())
-    policy_gradient_step(
-        model,
-        optimizer=optimizer,
-        sequences=[torch.randint(0, 500, (20 + i,), generator=generator).tolist() for i in range(4)],
-        prompt_lengths=[5] * 4,
-        advantages=[1.0, -0.5, 2.0, -1.0],
-        micro_batch_size=2,
-        row_multiple=1,
-    )
+    for num_sequences in (4, 8):
+        policy_gradient_step(
+            model,
+            optimizer=optimizer,
+            sequences=[torch.randint(0, 500, (20 + i,), generator=generator).tolist() for i in range(num_sequences)],
+            prompt_lengths=[5] * num_sequences,
+            advantages=[1.0, -0.5] * (num_sequences // 2),
+            micro_batch_size=2,
+            row_multiple=1,
+        )
     after = _bits(model[0])
     parallel_state.destroy_model_parallel()
     return Trained(before=before, after=after, seq_length=provider.seq_length, softmax_scale=provider.softmax_scale)
@@ -114,7 +115,7 @@ def test_overrides_are_in_force(checkpoint: Path) -> None:
 
 
 def test_reducing_during_the_backward_pass_changes_nothing(checkpoint: Path) -> None:
-    """With two microbatches a rank: reduced one by one, the gradients would not be the sum.
+    """Not held back, a reduction would start at the second step's second microbatch: megatron-core counts in the first.
 
     Unclipped, since the norm over several buckets is added in another order than over one.
     """

@@ -229,7 +229,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "GP012": ("performance.gradient_accumulation_fusion=true",),
     "GP013": ("model=tiny_moe", "moe.moe_router_fusion=true"),
     "GP014": ("model=tiny_moe", "moe.moe_permute_fusion=true"),
-    "GP020": ("generation=graphs", "model.seq_length=512", "performance.use_te_rng_tracker=true"),
+    "GP020": ("generation=graphs", "model.seq_length=512"),
     "GP021": ("performance.use_te_rng_tracker=true",),
     "GP022": ("performance.inference_rng_tracker=true",),
     "GP030": (OFFLOADING, "performance.offload_modules=[core_attn]"),

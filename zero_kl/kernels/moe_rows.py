@@ -1,7 +1,7 @@
 """MoE permute and unpermute whose sums over a token's experts have one order, forward and backward.
 
 megatron-core 0.19.2 combines expert outputs with `scatter_add_` in BF16: atomics add a token's top-k rows in the order
-they happen to arrive, so the result is not even equal from run to run (at 16 experts, top-4, hidden 2048: 0.7 % of layer
+they happen to arrive, so the result is not even equal from run to run (16 experts, top-4, hidden 2048: 0.7 % of layer
 0's outputs differ). The backward of its permute is the same sum. Here both sums run over k in one thread, in fp32.
 """
 
@@ -47,7 +47,8 @@ def _sum_rows_triton(rows: Tensor, *, index: Tensor) -> Tensor:
     out = rows.new_empty(num_tokens, hidden)
     if num_tokens:
         grid = (num_tokens, -(-hidden // _BLOCK))
-        sum_rows_kernel[grid](rows, index.contiguous(), out, hidden, k, BLOCK=_BLOCK)
+        kernel: Any = sum_rows_kernel[grid]
+        kernel(rows, index.contiguous(), out, hidden, k, BLOCK=_BLOCK)
     return out
 
 
@@ -61,7 +62,8 @@ class _Combine(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None]:
+        (grad,) = grad_outputs
         (sorted_indices,) = ctx.saved_tensors
         return grad.index_select(0, sorted_indices), None, None
 
@@ -77,7 +79,8 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None]:
+        (grad,) = grad_outputs
         (sorted_indices,) = ctx.saved_tensors
         index = rows_of_tokens(sorted_indices, num_tokens=ctx.num_tokens)
         return sum_rows(grad, index=index), None

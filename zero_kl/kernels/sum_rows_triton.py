@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit
-def sum_rows_kernel(rows, index, out, hidden, k, BLOCK: tl.constexpr):  # noqa: N803, ANN001
+def sum_rows_kernel(rows, index, out, hidden, k, BLOCK: tl.constexpr):  # noqa: N803
     token = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < hidden

@@ -6,8 +6,10 @@ for them. Without workspace the heuristics choose among algorithms that sum each
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -26,7 +28,7 @@ PATCHES = (
     Patch(
         targets=("transformer_engine.pytorch.cpp_extensions.gemm.get_cublas_workspace_size_bytes",),
         replacement=workspace_size_bytes,
-        why="with workspace cuBLASLt picks split-K for few rows and not for many, so a token's logits depend on the batch",
+        why="with workspace cuBLASLt splits K for few rows and not for many, so logits depend on the batch",
         upstream="transformer-engine 2.20.2, transformer_engine/pytorch/cpp_extensions/gemm.py",
         tested_versions={"transformer-engine": "==2.20.2"},
         remove_when="megatron-core has batch_invariant_backend=te_native (after 0.19.2)",
@@ -36,14 +38,18 @@ PATCHES = (
 )
 
 
+def _gemm_module() -> Any:
+    """Imported by name: Transformer Engine is not installed where this is read by a type checker or tested."""
+    return importlib.import_module("transformer_engine.pytorch.cpp_extensions.gemm")
+
+
 @contextmanager
 def starved() -> Iterator[None]:
     """GEMMs of Transformer Engine without workspace for the block; the cached workspaces are dropped on both ends.
 
     Raises NodeError where the workspace in force is not the starved one.
     """
-    from transformer_engine.pytorch.cpp_extensions import gemm
-
+    gemm = _gemm_module()
     with applied(PATCHES):
         gemm.get_cublas_workspace.cache_clear()
         try:
@@ -55,11 +61,12 @@ def starved() -> Iterator[None]:
 
 def check_starved() -> None:
     """Raise NodeError unless the workspaces that GEMMs will get have the starved size."""
-    from transformer_engine.pytorch.cpp_extensions import gemm
-
+    gemm = _gemm_module()
     device = torch.cuda.current_device()
     single = gemm.get_cublas_workspace(device, False, False)
     grouped = gemm.get_cublas_workspace(device, False, True)
     found = {single.numel(), *(w.numel() for w in grouped)}
     if found != {WORKSPACE_BYTES}:
-        raise NodeError(f"error: Transformer Engine's GEMM workspaces have {sorted(found)} bytes, not {WORKSPACE_BYTES}")
+        raise NodeError(
+            f"error: Transformer Engine's GEMM workspaces have {sorted(found)} bytes, not {WORKSPACE_BYTES}"
+        )

@@ -63,7 +63,14 @@ def test_use_core_swaps_and_restores_also_after_an_exception() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"attention_dropout": 0.1}, {"window_size": (4, 0)}, {"softmax_type": "off-by-one"}], ids=str
+    "change",
+    [
+        {"apply_query_key_layer_scaling": True},
+        {"attention_dropout": 0.1},
+        {"window_size": (4, 0)},
+        {"softmax_type": "off-by-one"},
+    ],
+    ids=str,
 )
 def test_what_is_not_computed_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(change))):
