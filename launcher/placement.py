@@ -17,7 +17,7 @@ from launcher.errors import ExperimentError
 from launcher.files import write_text
 
 if TYPE_CHECKING:
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 _VARIABLES = (
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
@@ -48,7 +48,7 @@ def open_store(placement: Placement, *, address_file: Path, timeout_s: float = 3
     """The rendezvous store of all ranks. Raises ExperimentError when rank 0 does not show up in time."""
     from datetime import timedelta
 
-    from torch.distributed import TCPStore
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
     timeout = timedelta(seconds=timeout_s)
     if placement.rank == 0:

@@ -46,7 +46,7 @@ def _without(key: str, *, modules: Sequence[Enum]) -> Check:
     """The list at `key` names none of these; the hint is what remains of it."""
 
     def test(subject: Subject) -> Finding | None:
-        found = subject.value(key) or []
+        found: list[Enum] = subject.value(key) or []
         rest = [module for module in found if module not in modules]
         if len(rest) == len(found):
             return None

@@ -5,23 +5,11 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from launcher.errors import ConfigError
-
-
-class Tokenizer(Protocol):
-    """What is used of a Hugging Face tokenizer."""
-
-    chat_template: str | None
-
-    def __len__(self) -> int: ...
-
-    def encode(self, text: str) -> list[int]: ...
-
-    def apply_chat_template(
-        self, conversation: list[dict[str, str]], *, add_generation_prompt: bool, tokenize: bool
-    ) -> str: ...
 
 
 def random_prompts(num: int, *, min_tokens: int, max_tokens: int, vocab_size: int, seed: int) -> list[list[int]]:
@@ -31,7 +19,7 @@ def random_prompts(num: int, *, min_tokens: int, max_tokens: int, vocab_size: in
     return [[generator.randrange(vocab_size) for _ in range(n)] for n in lengths[:num]]
 
 
-def read_prompts(path: Path, *, tokenizer: Tokenizer, max_tokens: int) -> list[list[int]]:
+def read_prompts(path: Path, *, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> list[list[int]]:
     """One prompt a line: {"text": "..."} or {"messages": [{"role": ..., "content": ...}]}; blank lines are skipped.
 
     Messages go through the model's chat template. Raises ConfigError naming the file and the line.
@@ -49,9 +37,9 @@ def read_prompts(path: Path, *, tokenizer: Tokenizer, max_tokens: int) -> list[l
     return prompts
 
 
-def _read_line(line: str, *, where: str, tokenizer: Tokenizer, max_tokens: int) -> list[int]:
+def _read_line(line: str, *, where: str, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> list[int]:
     try:
-        ids = tokenizer.encode(_text_of(json.loads(line), tokenizer=tokenizer))
+        ids: list[int] = tokenizer.encode(_text_of(json.loads(line), tokenizer=tokenizer))
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"error: {where} is no prompt: {error}\n"
@@ -66,7 +54,7 @@ def _read_line(line: str, *, where: str, tokenizer: Tokenizer, max_tokens: int) 
     return ids
 
 
-def _text_of(entry: Any, *, tokenizer: Tokenizer) -> str:
+def _text_of(entry: Any, *, tokenizer: PreTrainedTokenizerBase) -> str:
     if not isinstance(entry, dict) or len(entry.keys() & {"text", "messages"}) != 1:
         raise ValueError("a line holds either text or messages")
     if "text" in entry:
@@ -76,4 +64,4 @@ def _text_of(entry: Any, *, tokenizer: Tokenizer) -> str:
     if tokenizer.chat_template is None:
         raise ValueError("the model's tokenizer has no chat template")
     messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in entry["messages"]]
-    return tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))

@@ -56,8 +56,8 @@ def policy_gradient_step(
     advantages: Sequence[float],
     micro_batch_size: int,
     row_multiple: int,
-) -> float:
-    """One optimizer step of -advantage x log-probability over the response tokens; returns the gradient norm.
+) -> None:
+    """One optimizer step of -advantage x log-probability over the response tokens.
 
     Averaged per token over all ranks (`calculate_per_token_loss`).
     """
@@ -74,8 +74,7 @@ def policy_gradient_step(
         chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
     optimizer.zero_grad()
     _run_schedule(model, batches=batches, loss=loss, forward_only=False)
-    _, grad_norm, _ = optimizer.step()  # pyright: ignore[reportGeneralTypeIssues]  the base class declares no result
-    return float(grad_norm)
+    optimizer.step()
 
 
 def _weights(

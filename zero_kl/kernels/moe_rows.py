@@ -62,8 +62,7 @@ class _Combine(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None, None]:
-        (grad,) = grad_outputs
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (sorted_indices,) = ctx.saved_tensors
         return grad.index_select(0, sorted_indices), None, None
 
@@ -79,8 +78,7 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Tensor, None]:
-        (grad,) = grad_outputs
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
         (sorted_indices,) = ctx.saved_tensors
         index = rows_of_tokens(sorted_indices, num_tokens=ctx.num_tokens)
         return sum_rows(grad, index=index), None
