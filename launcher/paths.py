@@ -86,11 +86,6 @@ class AttemptPaths:
         """The verdict as a page."""
         return self.root / "report.html"
 
-    @property
-    def checkpoints(self) -> Path:
-        """Training state saved by this attempt."""
-        return self.root / "checkpoints"
-
 
 @dataclass(frozen=True)
 class RunPaths:

@@ -27,7 +27,7 @@ _LOG_LINES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The rank that failed first. `record` is None for a rank that left none."""
+    """The rank that failed first."""
 
     rank: int
     text: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
 from megatron.bridge.training.checkpointing import _load_model_weights_from_checkpoint as load_weights
 from megatron.bridge.training.model_load_save import load_model_config
 from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
@@ -98,8 +97,3 @@ def _reduce_during_backward(model: list[MegatronModule]) -> None:
         model_config = get_model_config(chunk)
         model_config.no_sync_func = hold_back if len(model) > 1 else hold_back[0]
         model_config.grad_sync_func = start if len(model) > 1 else start[0]
-
-
-def peak_memory_gb() -> float:
-    """Largest GPU memory this process has held; 0 on a CPU."""
-    return torch.cuda.max_memory_allocated() / 2**30

@@ -1,0 +1,66 @@
+"""Which attempt answers a question already, and what an attempt's folder holds before its ranks start."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.compose import compose
+from launcher.errors import SubmissionError
+from launcher.files import read_json, write_json
+from launcher.paths import RunPaths
+from launcher.plan import make_plan
+from launcher.resolved import load_resolved
+from launcher.submit import finished_attempt, running_attempt, write_attempt
+from launcher.validate import validate
+
+
+def test_the_newest_finished_attempt_answers(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    assert finished_attempt(run) is None
+    for state in ("finished", "finished", "failed"):
+        write_json(run.new_attempt().outcome, data={"state": state, "exit_code": 0})
+    run.new_attempt()  # without an outcome: running, or killed with its launcher
+    found = finished_attempt(run)
+    assert found is not None
+    assert found.number == 2
+
+
+def test_an_attempt_runs_while_its_launcher_lives(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    attempt = run.new_attempt()
+    assert running_attempt(run) is None
+    write_json(attempt.submission, data={"host": socket.gethostname(), "pid": os.getpid(), "job": "1"})
+    assert running_attempt(run) == attempt
+    write_json(attempt.outcome, data={"state": "failed", "exit_code": 5})
+    assert running_attempt(run) is None
+
+
+def test_an_attempt_of_a_dead_launcher_does_not_run(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    run = RunPaths(tmp_path)
+    write_json(run.new_attempt().submission, data={"host": socket.gethostname(), "pid": dead.pid, "job": "1"})
+    assert running_attempt(run) is None
+
+
+def test_the_folder_describes_the_run(tmp_path: Path) -> None:
+    composed = compose(["job.seed=7", f"output_dir={tmp_path}"])
+    plan = make_plan(composed.config, validation=validate(composed.config))
+    paths = write_attempt(composed, plan=plan)
+    assert load_resolved(paths.resolved) == composed.config
+    assert paths.overrides.read_text().splitlines() == ["job.seed=7", f"output_dir={tmp_path}"]
+    assert read_json(paths.plan)["layout"]["world_size"] == 1
+    assert read_json(paths.versions)["megatron-core"] == "0.19.2"
+    assert set(read_json(paths.git)) >= {"commit"}
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    composed = compose([f"output_dir={tmp_path}/file"])
+    plan = make_plan(composed.config, validation=validate(composed.config))
+    with pytest.raises(SubmissionError, match="hint: output_dir="):
+        write_attempt(composed, plan=plan)
