@@ -1,7 +1,8 @@
-"""Writing so that a reader never sees half a file."""
+"""Writing so that a reader never sees half a file, and saying so where a disk is full."""
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,14 @@ def write_text(path: Path, *, text: str) -> None:
 def write_json(path: Path, *, data: Any) -> None:
     """`write_text` of indented JSON; a value JSON does not know is our bug."""
     write_text(path, text=json.dumps(data, indent=2) + "\n")
+
+
+def disk_note(folder: Path) -> str:
+    """What to add to an error where the folder's disk has less than 1 MB left; empty otherwise."""
+    free = shutil.disk_usage(folder).free
+    if free >= 2**20:
+        return ""
+    return f"\n  why:    the disk of {folder} is full ({free} bytes free)\nhint: output_dir=/a/folder/with/space"
 
 
 def read_json(path: Path) -> Any:

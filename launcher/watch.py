@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import time
@@ -15,7 +14,7 @@ from rich.progress import Progress as Bars
 from submitit import Job
 
 from launcher.errors import ExitCode, ExperimentError
-from launcher.files import write_json
+from launcher.files import disk_note, write_json
 from launcher.paths import AttemptPaths
 from launcher.records import ProgressReader, RankRecord, RankState, read_ranks
 from launcher.submit import log_of_rank
@@ -85,7 +84,7 @@ def _first_failure(paths: AttemptPaths, *, num_ranks: int, wait: bool) -> Failur
         return Failure(rank=failed[0].rank, text=failed[0].error, exit_code=failed[0].exit_code)
     missing = set(range(num_ranks)) - {r.rank for r in records}
     if missing:
-        text = "error: the rank ended before it left a record" + _disk_note(paths)
+        text = "error: the rank ended before it left a record" + disk_note(paths.root)
         return Failure(rank=min(missing), text=text, exit_code=ExitCode.EXPERIMENT)
     return None
 
@@ -95,14 +94,7 @@ def _killed(record: RankRecord, *, paths: AttemptPaths) -> Failure:
         f"error: rank {record.rank} (process {record.pid}) was killed: it ended without an error of its own\n"
         "  why:    a signal from outside, the kernel's out-of-memory killer (see dmesg), or a crash in native code"
     )
-    return Failure(rank=record.rank, text=text + _disk_note(paths), exit_code=ExitCode.EXPERIMENT)
-
-
-def _disk_note(paths: AttemptPaths) -> str:
-    free = shutil.disk_usage(paths.root).free
-    if free > 2**20:
-        return ""
-    return f"\n  why:    the disk of {paths.root} is full ({free} bytes free)\nhint: output_dir=/a/folder/with/space"
+    return Failure(rank=record.rank, text=text + disk_note(paths.root), exit_code=ExitCode.EXPERIMENT)
 
 
 def _end(job: Job[None], *, paths: AttemptPaths) -> None:
@@ -129,7 +121,7 @@ def _write_outcome(paths: AttemptPaths, *, state: str, exit_code: int) -> None:
     try:
         write_json(paths.outcome, data={"state": state, "exit_code": int(exit_code), "time": time.time()})
     except OSError as error:
-        raise ExperimentError(f"error: the outcome cannot be written: {error}{_disk_note(paths)}") from None
+        raise ExperimentError(f"error: the outcome cannot be written: {error}{disk_note(paths.root)}") from None
 
 
 def _triage(failure: Failure, *, job: Job[None], paths: AttemptPaths) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from launcher.environment import apply_environment
 from launcher.errors import ExitCode, LauncherError
+from launcher.files import disk_note
 from launcher.paths import AttemptPaths
 from launcher.placement import Placement, read_placement
 from launcher.records import ProgressWriter, RankState, write_rank
@@ -52,8 +53,12 @@ def _run(paths: AttemptPaths, *, placement: Placement) -> None:
 
 
 def _fail(paths: AttemptPaths, *, placement: Placement, code: ExitCode, text: str) -> None:
-    """Leave the error in the log and in the rank's record, then end with its code."""
+    """Leave the error in the log and in the rank's record, then end with its code.
+
+    A full disk shows as any error of whoever wrote to it (a failed conversion, say), so it is looked for here.
+    """
     traceback.print_exc()
+    text += "" if "hint: output_dir" in text else disk_note(paths.root)
     print(text, file=sys.stderr, flush=True)
     try:
         write_rank(paths, rank=placement.rank, state=RankState.FAILED, exit_code=code, error=text)

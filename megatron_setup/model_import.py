@@ -14,8 +14,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from launcher.errors import ConfigError
-from launcher.files import write_json
+from launcher.errors import ConfigError, ExperimentError
+from launcher.files import disk_note, write_json
 from launcher.paths import Outputs
 from launcher.schema import RunConfig
 from megatron_setup.cache import locked
@@ -62,8 +62,11 @@ def _convert(hf_folder: Path, *, target: Path, convert: Callable[[Path, Path], N
     shutil.rmtree(partial, ignore_errors=True)
     try:
         convert(hf_folder, partial)
-    except (SafetensorError, KeyError, RuntimeError, ValueError) as error:
+    except (SafetensorError, KeyError, OSError, RuntimeError, ValueError) as error:
+        full = disk_note(target.parent)  # before the half-written conversion is removed
         shutil.rmtree(partial, ignore_errors=True)
+        if full:
+            raise ExperimentError(f"error: the conversion to {target} was not written: {error}{full}") from error
         raise ConfigError(
             f"error: model.hf_path is {hf_folder}, Megatron-Bridge cannot convert it\n"
             f"  why:    {type(error).__name__}: {error}"
