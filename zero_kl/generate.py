@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 import torch
+from megatron.core import parallel_state
 from megatron.core.inference.config import InferenceConfig, MambaInferenceStateConfig
 from megatron.core.inference.contexts import DynamicInferenceContext
 from megatron.core.inference.engines import DynamicInferenceEngine
@@ -56,6 +57,8 @@ def generate(
         return _collect(engine, num_requests=len(prompts), on_finished=on_finished)
     finally:
         InferenceMode.unset_active()  # else the next training forward asserts that logits are gathered
+        # Buffers that sequence parallelism shares were made in inference mode, where training may not write.
+        parallel_state.get_global_memory_buffer().buffer.clear()
         del engine, context
         gc.collect()  # the engine's cycles hold the KV cache; a second one would not fit beside it
 

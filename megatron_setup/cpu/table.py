@@ -95,7 +95,7 @@ MEGATRON = (
         why="the final norm; megatron-core's own torch norm refuses sequence parallelism",
     ),
     Replacement(
-        targets=("megatron.core.optimizer.Adam", "megatron.core.optimizer.distrib_optimizer.Adam"),
+        targets=("megatron.core.optimizer.Adam",),
         by="megatron_setup.cpu.adam.FusedAdam",
         why="with torch's AdamW a fresh distributed optimizer cannot load a checkpoint",
     ),
@@ -110,7 +110,7 @@ MEGATRON = (
             "megatron.core.optimizer.distrib_optimizer.USING_TE_OPTIMIZER",
         ),
         by=Constant(True),
-        why="FusedAdam keeps its step in the parameter group",
+        why="FusedAdam keeps its step in the parameter group, which must be aligned where a rank's group is empty",
     ),
     Replacement(
         targets=("megatron.core.transformer.attention.flash_attn4_varlen_func",),
