@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
-
-from rich.console import Console
 
 from launcher.errors import ConfigError, ExitCode, LauncherError
 
@@ -28,6 +27,8 @@ exit codes: 0 fine, 2 configuration refused, 3 environment refused, 4 submission
 
 def submit(arguments: Sequence[str]) -> ExitCode:
     """Compose, refuse or start, and stay with a local run until its verdict."""
+    from rich.console import Console
+
     from launcher.run import start_run
 
     return start_run(arguments, console=Console())
@@ -81,10 +82,14 @@ def explain(arguments: Sequence[str]) -> ExitCode:
 
 def report(arguments: Sequence[str]) -> ExitCode:
     """Print one verdict, or several side by side."""
+    from rich.console import Console
+
     from launcher.run import show_reports
 
     return show_reports(arguments or ["latest"], console=Console())
 
+
+_BASE_PACKAGES = ("rich", "hydra", "omegaconf", "submitit", "packaging")
 
 VERBS: dict[str, Callable[[Sequence[str]], ExitCode]] = {
     "submit": submit,
@@ -98,24 +103,37 @@ VERBS: dict[str, Callable[[Sequence[str]], ExitCode]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; messages for people go to stderr without a traceback, and their exit code comes back."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if any(word in ("-h", "--help") for word in words):
-        print(USAGE)
-        return ExitCode.OK
     try:
-        if words and words[0] in VERBS:
-            return VERBS[words[0]](words[1:])
-        if words and _looks_like_a_verb(words[0]):
-            from launcher.suggest import nearest
-
-            near = nearest(words[0], names=VERBS)
-            raise ConfigError(f"error: no verb is called {words[0]}; there are {', '.join(near)}\nhint: {near[0]}")
-        return submit(words)
+        return _run_verb(words)
     except LauncherError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except ModuleNotFoundError as error:
+        if error.name not in _BASE_PACKAGES:
+            raise
+        text = f"error: this Python has no {error.name}\nhint: source .venv/bin/activate (make demo makes it)"
+        print(text, file=sys.stderr)
+        return ExitCode.ENVIRONMENT
+    except BrokenPipeError:  # `launcher plan | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
     except KeyboardInterrupt:
         print("interrupted; the ranks were ended", file=sys.stderr)
         return ExitCode.EXPERIMENT
+
+
+def _run_verb(words: Sequence[str]) -> ExitCode:
+    if words[:1] == ["help"] or any(word in ("-h", "--help") for word in words):
+        print(USAGE)
+        return ExitCode.OK
+    if words and words[0] in VERBS:
+        return VERBS[words[0]](words[1:])
+    if words and _looks_like_a_verb(words[0]):
+        from launcher.suggest import nearest
+
+        near = nearest(words[0], names=VERBS)
+        raise ConfigError(f"error: no verb is called {words[0]}; there are {', '.join(near)}\nhint: {near[0]}")
+    return submit(words)
 
 
 def _looks_like_a_verb(word: str) -> bool:

@@ -47,7 +47,7 @@ def missing_things(config: RunConfig, *, machine: Machine) -> list[str]:
         if machine.sbatch is not None:
             return []
         return [
-            "sbatch is not on PATH, cluster=slurm submits with it: start from a login node, or type cluster=local",
+            "sbatch is not on PATH, and this version only plans for Slurm: type cluster=local on a GPU machine",
             *_missing_here(config, machine=machine),
         ]
     return _missing_here(config, machine=machine)

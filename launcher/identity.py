@@ -1,13 +1,16 @@
 """The name of a question: `<name>-<hash8>`, the same for the same question.
 
-The hash covers what differs from the defaults of the schema, so a new field with a default renames no old run. Left out
-is what cannot change an answer: where it runs, under which name, and whether it is forced.
+The hash covers what differs from the defaults of the schema, so a new field with a default renames no old run, and the
+content of the files that the configuration names. Left out is what cannot change an answer: where it runs, under which
+name, and whether it is forced. Versions and commit are not in it: an answer of other code is not offered.
 """
 
 import hashlib
 import json
 import re
+from pathlib import Path
 
+from launcher.fingerprint import file_fingerprint, folder_fingerprint
 from launcher.resolved import delta_from_defaults
 from launcher.schema import RunConfig
 
@@ -16,13 +19,24 @@ _COUNTED = ("cluster.num_processes",)
 
 
 def digest(config: RunConfig) -> str:
-    """Eight hexadecimal digits of the delta from the defaults."""
+    """Eight hexadecimal digits of the delta from the defaults and of the named files' content."""
     delta = {
         key: value
         for key, value in delta_from_defaults(config).items()
         if key in _COUNTED or not key.startswith(_IGNORED)
     }
-    return hashlib.sha256(json.dumps(delta, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    question = [delta, _contents(config)]
+    return hashlib.sha256(json.dumps(question, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _contents(config: RunConfig) -> list[str]:
+    """Fingerprints of the checkpoint's folder and of the file of prompts, where they are named and lie here."""
+    found: list[str] = []
+    if config.model.hf_path is not None and Path(config.model.hf_path).is_dir():
+        found.append(folder_fingerprint(Path(config.model.hf_path)))
+    if config.job.prompts is not None and Path(config.job.prompts).is_file():
+        found.append(file_fingerprint(Path(config.job.prompts)))
+    return found
 
 
 def run_name(config: RunConfig) -> str:

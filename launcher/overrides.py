@@ -32,7 +32,9 @@ def read_overrides(words: Sequence[str], *, options: Options) -> tuple[list[Over
         for found in _read_word(word, options=options):
             if isinstance(found, Problem):
                 problems.append(found)
-            elif (first := overrides.setdefault(found.key_or_group, found)).value() != found.value():
+            elif (first := overrides.setdefault(found.key_or_group, found)).value() != found.value() and str(
+                first.value()
+            ) != str(found.value()):
                 problems.append(_typed_twice(first, second=found))
     return list(overrides.values()), problems
 
@@ -68,7 +70,7 @@ def _names_model_folder(override: Override, *, options: Options) -> bool:
 def _model_folder(word: str, *, value: str) -> Iterator[Override | Problem]:
     """The three words that model=FOLDER stands for. The folder is made absolute since ranks may start elsewhere."""
     folder = Path(value).expanduser()
-    if folder.is_dir():
+    if value and folder.is_dir():
         folder = folder.resolve()
         value = str(folder)
     elif not _HUB_ID.fullmatch(value):
@@ -98,6 +100,10 @@ def _malformed(word: str, *, error: HydraException) -> Problem:
 
 def _without_value(word: str, *, options: Options) -> Problem:
     """Meant was an option, alone or joined to its group by . or /, or a key whose value was forgotten."""
+    if word.startswith("-"):
+        return Problem(
+            text=f"{word} is not an option of the launcher", details={"why": "sweeps (-m) are not built yet"}
+        )
     name = word.lstrip("+~").replace("/", ".")
     group, _, option = name.rpartition(".")
     hints = [choosing(g, option=option) for g in ([group] if group else options) if option in options.get(g, ())]

@@ -40,7 +40,7 @@ def git_state() -> dict[str, str]:
         commit = _git("rev-parse", "HEAD", root=root)
         changes = _git("status", "--porcelain", root=root)
     except (OSError, subprocess.CalledProcessError) as error:
-        return {"commit": "unknown", "reason": str(error)}
+        return {"commit": "unknown", "tree": "unknown", "reason": type(error).__name__}
     return {"commit": commit, "tree": "changed" if changes else "clean"}
 
 

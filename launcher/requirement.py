@@ -6,6 +6,7 @@ Owns the row, the kinds of `want`, the violation and its one renderer. The rows 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -134,7 +135,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """A number within [low, high]; None for a side without a limit. An unset key (null) is fine."""
+    """A finite number within [low, high]; None for a side without a limit. An unset key (null) is fine."""
 
     low: float | None = None
     high: float | None = None
@@ -149,11 +150,9 @@ class Between:
         found = subject.value(key)
         if found is None:
             return None
-        nearest = found
-        if self.low is not None and found < self.low:
-            nearest = self.low
-        if self.high is not None and found > self.high:
-            nearest = self.high
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        nearest = min(max(found, low), high) if math.isfinite(found) else min(low, high, key=abs)
         if nearest == found:
             return None
         return Finding(found=show(found), wanted=self.text, hints=(f"{key}={show(nearest)}",))

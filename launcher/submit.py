@@ -20,10 +20,15 @@ from launcher.worker import run_rank
 
 
 def finished_attempt(run: RunPaths) -> AttemptPaths | None:
-    """The newest attempt that ran to its end, whatever its verdict."""
+    """The newest attempt that ran to its end, whatever its verdict, with the code and the packages of now.
+
+    A changed working tree has no name, so nothing that ran in one, or would run in one, answers for the other.
+    """
+    versions, git = installed_versions(), git_state()
     for attempt in reversed(run.attempts()):
         outcome = read_json(attempt.outcome)
-        if outcome and outcome["state"] == "finished":
+        same = read_json(attempt.versions) == versions and read_json(attempt.git) == git and git["tree"] != "changed"
+        if outcome and outcome["state"] == "finished" and same:
             return attempt
     return None
 

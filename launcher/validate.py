@@ -46,8 +46,18 @@ def read_architecture(model: ModelConfig) -> Architecture | None:
     return architecture_from_hf_config({**config, **model.hf_config_overrides})
 
 
+def check_files(config: RunConfig) -> None:
+    """Raise ConfigError for a file or folder that the configuration names and that cannot be used."""
+    if not config.output_dir:
+        raise ConfigError("error: output_dir is empty, a folder is needed\nhint: output_dir=outputs")
+    prompts = config.job.prompts
+    if prompts is not None and not Path(prompts).is_file():
+        raise ConfigError(f"error: job.prompts is {prompts or 'empty'}, there is no such file\nhint: job.prompts=null")
+
+
 def validate(config: RunConfig) -> Validation:
-    """Check every rule of the product against the configuration."""
+    """Check every rule of the product against the configuration. Raises ConfigError for a file that is not there."""
+    check_files(config)
     subject = Subject(config=config, architecture=read_architecture(config.model))
     found = check_all(RULES, subject=subject)
     return Validation(

@@ -106,6 +106,13 @@ ROWS: tuple[Requirement, ...] = (
         source=_CONTEXT,
     ),
     Requirement(
+        code="GE024",
+        key="job.num_steps",
+        want=Between(low=0),
+        why="one measurement is made before the first step; fewer than no steps would measure nothing",
+        source="launcher/jobs/mismatch.py",
+    ),
+    Requirement(
         code="GE025",
         key="generation.buffer_size_gb",
         want=above_zero("generation.buffer_size_gb", typed="0.05"),

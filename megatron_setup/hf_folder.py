@@ -52,11 +52,3 @@ def count_parameters(folder: Path) -> int:
         with safe_open(path, framework="pt") as file:
             total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
     return total
-
-
-def fingerprint(folder: Path) -> str:
-    """A short hash of what a conversion depends on: every file's name, size and time, and config.json's content."""
-    files = sorted(p for p in folder.iterdir() if p.is_file())
-    state = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
-    content = (folder / "config.json").read_bytes()
-    return hashlib.sha256(json.dumps(state).encode() + content).hexdigest()[:12]

@@ -16,10 +16,10 @@ from safetensors import SafetensorError
 
 from launcher.errors import ConfigError, ExperimentError
 from launcher.files import disk_note, write_json
+from launcher.fingerprint import folder_fingerprint
 from launcher.paths import Outputs
 from launcher.schema import RunConfig
 from megatron_setup.cache import locked
-from megatron_setup.hf_folder import fingerprint
 
 _MARKER = "complete.json"
 
@@ -28,7 +28,7 @@ def converted_folder(config: RunConfig, *, hf_folder: Path) -> Path:
     """Where the conversion of this very checkpoint by this very Bridge lies or will lie."""
     version = importlib.metadata.version("megatron-bridge")
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", config.model.name)
-    return Outputs(Path(config.output_dir)).converted(name, digest=f"{fingerprint(hf_folder)}-bridge{version}")
+    return Outputs(Path(config.output_dir)).converted(name, digest=f"{folder_fingerprint(hf_folder)}-bridge{version}")
 
 
 def is_complete(folder: Path) -> bool:
@@ -71,6 +71,6 @@ def _convert(hf_folder: Path, *, target: Path, convert: Callable[[Path, Path], N
             f"error: model.hf_path is {hf_folder}, Megatron-Bridge cannot convert it\n"
             f"  why:    {type(error).__name__}: {error}"
         ) from error
-    write_json(partial / _MARKER, data={"source": str(hf_folder), "fingerprint": fingerprint(hf_folder)})
+    write_json(partial / _MARKER, data={"source": str(hf_folder), "fingerprint": folder_fingerprint(hf_folder)})
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)

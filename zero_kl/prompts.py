@@ -19,7 +19,9 @@ def random_prompts(num: int, *, min_tokens: int, max_tokens: int, vocab_size: in
     return [[generator.randrange(vocab_size) for _ in range(n)] for n in lengths[:num]]
 
 
-def read_prompts(path: Path, *, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> list[list[int]]:
+def read_prompts(
+    path: Path, *, tokenizer: PreTrainedTokenizerBase, seq_length: int, max_new_tokens: int
+) -> list[list[int]]:
     """One prompt a line: {"text": "..."} or {"messages": [{"role": ..., "content": ...}]}; blank lines are skipped.
 
     Messages go through the model's chat template. Raises ConfigError naming the file and the line.
@@ -31,37 +33,43 @@ def read_prompts(path: Path, *, tokenizer: PreTrainedTokenizerBase, max_tokens: 
     prompts: list[list[int]] = []
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            prompts.append(_read_line(line, where=f"{path}:{number}", tokenizer=tokenizer, max_tokens=max_tokens))
+            where = f"{path}:{number}"
+            prompts.append(
+                _read_line(line, where=where, tokenizer=tokenizer, seq_length=seq_length, max_new_tokens=max_new_tokens)
+            )
     if not prompts:
         raise ConfigError(f"error: job.prompts is {path}, it holds no prompt")
     return prompts
 
 
-def _read_line(line: str, *, where: str, tokenizer: PreTrainedTokenizerBase, max_tokens: int) -> list[int]:
+def _read_line(
+    line: str, *, where: str, tokenizer: PreTrainedTokenizerBase, seq_length: int, max_new_tokens: int
+) -> list[int]:
     try:
-        ids: list[int] = tokenizer.encode(_text_of(json.loads(line), tokenizer=tokenizer))
+        ids = _ids_of(json.loads(line), tokenizer=tokenizer)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"error: {where} is no prompt: {error}\n"
             '  wanted: {"text": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
         ) from None
-    if not 0 < len(ids) <= max_tokens:
+    if not 0 < len(ids) <= seq_length - max_new_tokens:
         raise ConfigError(
-            f"error: {where} has {len(ids)} tokens, between 1 and {max_tokens} fit\n"
+            f"error: {where} has {len(ids)} tokens, between 1 and {seq_length - max_new_tokens} fit\n"
             "  why:    prompt and generation.max_new_tokens together must fit model.seq_length\n"
-            f"hint: model.seq_length={len(ids)}+generation.max_new_tokens"
+            f"hint: model.seq_length={len(ids) + max_new_tokens}"
         )
     return ids
 
 
-def _text_of(entry: Any, *, tokenizer: PreTrainedTokenizerBase) -> str:
+def _ids_of(entry: Any, *, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     if not isinstance(entry, dict) or len(entry.keys() & {"text", "messages"}) != 1:
         raise ValueError("a line holds either text or messages")
     if "text" in entry:
         if not isinstance(entry["text"], str):
             raise TypeError("text is not a string")
-        return entry["text"]
+        return tokenizer.encode(entry["text"])
     if tokenizer.chat_template is None:
         raise ValueError("the model's tokenizer has no chat template")
     messages = [{"role": str(m["role"]), "content": str(m["content"])} for m in entry["messages"]]
-    return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    text = str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+    return tokenizer.encode(text, add_special_tokens=False)  # the template has written them

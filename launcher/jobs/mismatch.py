@@ -88,9 +88,13 @@ def _prompts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> 
     the same prompts, each with its own random numbers.
     """
     config = setup.config
-    room = config.model.seq_length - config.generation.max_new_tokens
     if config.job.prompts is not None:
-        prompts = read_prompts(Path(config.job.prompts), tokenizer=tokenizer, max_tokens=room)
+        prompts = read_prompts(
+            Path(config.job.prompts),
+            tokenizer=tokenizer,
+            seq_length=config.model.seq_length,
+            max_new_tokens=config.generation.max_new_tokens,
+        )
     else:
         prompts = random_prompts(
             config.job.num_prompts,

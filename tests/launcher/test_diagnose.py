@@ -179,12 +179,12 @@ def test_one_key_with_two_values_is_refused(words: list[str], hint: str) -> None
 # file in a copy of conf/ -> its text, the words that reach it, fragments of the error
 BROKEN_FILES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     "parallelism/mine.yaml": (
-        "defaults: [schema]\ntensor_parallel: 2\n",
+        "tensor_parallel: 2\n",
         ["parallelism=mine"],
         ("conf/parallelism/mine.yaml: parallelism.tensor_parallel is not a key", "tensor_model_parallel_size"),
     ),
     "parallelism/typed.yaml": (
-        "defaults: [schema]\ntensor_model_parallel_size: two\n",
+        "tensor_model_parallel_size: two\n",
         ["parallelism=typed"],
         ("conf/parallelism/typed.yaml: parallelism.tensor_model_parallel_size is refused", "two", "needs:  int"),
     ),
@@ -206,7 +206,7 @@ BROKEN_FILES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
     ),
     "preset/root.yaml": ("# @package _global_\nforse: true\n", ["+preset=root"], ("conf/preset/root.yaml: forse",)),
     "cluster/open.yaml": (
-        "defaults: [schema]\nkind: slurm\naccount: ???\n",
+        "kind: slurm\naccount: ???\n",
         ["cluster=open"],
         ("cluster.account is required and not set", "hint: cluster.account=TEXT"),
     ),

@@ -1,5 +1,7 @@
 """The same question has the same name; a different one has another."""
 
+from pathlib import Path
+
 import pytest
 
 from launcher.compose import compose
@@ -41,3 +43,19 @@ def test_the_order_of_words_does_not_matter() -> None:
 )
 def test_name(words: tuple[str, ...], name: str) -> None:
     assert run_name(compose(words).config) == name
+
+
+def test_other_prompts_are_another_question(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"text": "one"}')
+    before = _digest(f"job.prompts={prompts}")
+    prompts.write_text('{"text": "two"}')
+    assert _digest(f"job.prompts={prompts}") != before
+
+
+def test_other_weights_are_another_question(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"one")
+    before = _digest(f"model={tmp_path}")
+    (tmp_path / "model.safetensors").write_bytes(b"other")
+    assert _digest(f"model={tmp_path}") != before

@@ -13,20 +13,44 @@ from launcher.errors import SubmissionError
 from launcher.files import read_json, write_json
 from launcher.paths import RunPaths
 from launcher.plan import make_plan
+from launcher.provenance import git_state, installed_versions
 from launcher.resolved import load_resolved
 from launcher.submit import finished_attempt, running_attempt, write_attempt
 from launcher.validate import validate
 
 
+def _ended(run: RunPaths, *, state: str, versions: dict[str, str] | None = None, tree: str = "clean") -> None:
+    attempt = run.new_attempt()
+    write_json(attempt.versions, data=versions or installed_versions())
+    write_json(attempt.git, data=git_state() | {"tree": tree})
+    write_json(attempt.outcome, data={"state": state, "exit_code": 0})
+
+
+@pytest.fixture
+def committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working tree without changes, which the developer's is not."""
+    state = git_state() | {"tree": "clean"}
+    monkeypatch.setattr("launcher.submit.git_state", lambda: state)
+
+
+@pytest.mark.usefixtures("committed")
 def test_the_newest_finished_attempt_answers(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     assert finished_attempt(run) is None
     for state in ("finished", "finished", "failed"):
-        write_json(run.new_attempt().outcome, data={"state": state, "exit_code": 0})
+        _ended(run, state=state)
     run.new_attempt()  # without an outcome: running, or killed with its launcher
     found = finished_attempt(run)
     assert found is not None
     assert found.number == 2
+
+
+@pytest.mark.usefixtures("committed")
+def test_an_answer_of_other_code_is_not_offered(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path)
+    _ended(run, state="finished", versions=installed_versions() | {"megatron-core": "0.18.0"})
+    _ended(run, state="finished", tree="changed")
+    assert finished_attempt(run) is None
 
 
 def test_an_attempt_runs_while_its_launcher_lives(tmp_path: Path) -> None:

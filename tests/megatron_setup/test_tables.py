@@ -216,6 +216,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "GE020": ("generation.max_tokens=100", "generation.max_requests=100", "job.max_prompt_tokens=90"),
     "GE022": ("generation.max_sequence_length=64",),
     "GE023": ("generation.block_size_tokens=0",),
+    "GE024": ("job.num_steps=-1",),
     "GE025": ("generation.buffer_size_gb=0.0",),
     "GE026": (GPU, "generation.unified_memory_level=2"),
     "GE027": ("generation.static_kv_memory_pointers=true",),

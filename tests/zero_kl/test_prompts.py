@@ -31,7 +31,7 @@ def _file(folder: Path, *lines: object) -> Path:
 
 def test_texts_and_messages(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     path = _file(tmp_path, {"text": "ab"}, "", {"messages": [{"role": "user", "content": "c"}]})
-    texts = [tokenizer.decode(ids) for ids in read_prompts(path, tokenizer=tokenizer, max_tokens=16)]
+    texts = [tokenizer.decode(ids) for ids in read_prompts(path, tokenizer=tokenizer, seq_length=20, max_new_tokens=4)]
     assert texts == ["ab", "user:c;"]
 
 
@@ -44,13 +44,13 @@ def test_texts_and_messages(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) 
         ({"prompt": "a"}, "either text or messages"),
         ({"messages": [{"role": "user"}]}, "'content'"),
         ({"text": ""}, "has 0 tokens"),
-        ({"text": "a" * 17}, "has 17 tokens, between 1 and 16 fit"),
+        ({"text": "a" * 17}, "hint: model.seq_length=21"),
     ],
 )
 def test_a_bad_line_is_named(line: object, said: str, tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     path = _file(tmp_path, {"text": "fine"}, line)
     with pytest.raises(ConfigError) as caught:
-        read_prompts(path, tokenizer=tokenizer, max_tokens=16)
+        read_prompts(path, tokenizer=tokenizer, seq_length=20, max_new_tokens=4)
     assert f"{path}:2" in str(caught.value)
     assert said in str(caught.value)
 
@@ -58,7 +58,7 @@ def test_a_bad_line_is_named(line: object, said: str, tmp_path: Path, tokenizer:
 def test_messages_need_a_chat_template(tmp_path: Path, tokenizer: PreTrainedTokenizerFast) -> None:
     tokenizer.chat_template = None
     with pytest.raises(ConfigError, match="no chat template"):
-        read_prompts(_file(tmp_path, {"messages": []}), tokenizer=tokenizer, max_tokens=16)
+        read_prompts(_file(tmp_path, {"messages": []}), tokenizer=tokenizer, seq_length=20, max_new_tokens=4)
 
 
 @pytest.mark.parametrize("content", [None, ""])
@@ -67,7 +67,7 @@ def test_no_file_and_no_prompt(content: str | None, tmp_path: Path, tokenizer: P
     if content is not None:
         path.write_text(content)
     with pytest.raises(ConfigError, match=r"prompts\.jsonl"):
-        read_prompts(path, tokenizer=tokenizer, max_tokens=16)
+        read_prompts(path, tokenizer=tokenizer, seq_length=20, max_new_tokens=4)
 
 
 def test_random_prompts_repeat_and_hold_both_ends() -> None:
