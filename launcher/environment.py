@@ -12,13 +12,11 @@ from launcher.errors import ConfigError, NodeError
 from launcher.schema import PlatformKind, RunConfig
 
 _CPU = {"OMP_NUM_THREADS": "1"}
-_ALWAYS = {"TOKENIZERS_PARALLELISM": "false"}
 
 
 def environment(config: RunConfig) -> dict[str, str]:
     """Every variable the run sets. Two tables that disagree about one is our bug."""
     sources = [
-        _ALWAYS,
         megatron_setup.tables.environment(config),
         zero_kl.environment.environment(config),
     ]

@@ -1,5 +1,6 @@
 """The README's first screen is a promise: its commands print what it shows."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,24 @@ def make_target(name: str) -> list[str]:
     return recipe.partition("-m launcher")[2].split()
 
 
+def unwrapped(text: str, *, numbers: bool) -> str:
+    """On one line, as a wide terminal shows it; without `numbers`, the count before "of" is left open."""
+    line = " ".join(text.split())
+    return line if numbers else re.sub(r"[\d,]+ of", "N of", line)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("target", "code"), [("demo", 0), ("ordinary", 0)])
-def test_the_first_screen_is_true(target: str, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "numbers"),
+    [("demo", True), ("ordinary", False)],  # how many tokens ordinary kernels leave equal depends on the processor
+)
+def test_the_first_screen_is_true(target: str, numbers: bool, tmp_path: Path) -> None:
     done = launch(*make_target(target), f"output_dir={tmp_path}")
-    assert done.code == code, done.text
+    assert done.code == 0, done.text
     shown = shown_after(f"make {target}")
     assert shown
     for line in shown:
-        assert line in done.text
+        assert unwrapped(line, numbers=numbers) in unwrapped(done.text, numbers=numbers)
 
 
 def test_every_path_in_the_map_exists() -> None:
