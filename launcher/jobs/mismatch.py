@@ -38,14 +38,12 @@ class Round:
 
     prompts: list[list[int]]
     sampled: list[Sampled]
+    sequences: list[list[int]]
+    """Prompt and response of each request."""
+
     training: list[torch.Tensor]
     generation_s: float
     training_s: float
-
-    @property
-    def sequences(self) -> list[list[int]]:
-        """Prompt and response of each request."""
-        return [[*p, *s.tokens] for p, s in zip(self.prompts, self.sampled, strict=True)]
 
 
 def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
@@ -137,6 +135,7 @@ def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> 
     return Round(
         prompts=prompts,
         sampled=sampled,
+        sequences=sequences,
         training=training,
         generation_s=generated - started,
         training_s=time.perf_counter() - generated,
