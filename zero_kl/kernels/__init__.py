@@ -28,8 +28,8 @@ def enabled(backend: Backend) -> Iterator[None]:
 
             stack.enter_context(starved())
         if backend in (Backend.te_native, Backend.megatron):
+            from launcher.patches import applied
             from zero_kl.kernels.moe import PATCHES
-            from zero_kl.patches import applied
 
             stack.enter_context(applied(PATCHES))
         yield

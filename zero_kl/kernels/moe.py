@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from launcher.patches import Patch, Rung
 from zero_kl.kernels.moe_rows import combine, spread
-from zero_kl.patches import Patch, Rung
 
 
 def permute(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from launcher.errors import NodeError
-from zero_kl.patches import Patch, Rung, applied
+from launcher.patches import Patch, Rung, applied
 
 WORKSPACE_BYTES = 0
 

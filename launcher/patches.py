@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -46,7 +46,7 @@ class Patch:
 
 
 @contextmanager
-def applied(patches: Sequence[Patch]) -> Iterator[None]:
+def applied(patches: Sequence[Patch]) -> Generator[None]:
     """Apply in order, prove each, and restore in reverse also after an exception; may be nested.
 
     Raises NodeError for a version a patch was not tested with, or a target that does not exist; nothing stays applied.
@@ -84,7 +84,7 @@ def prove(patches: Sequence[Patch]) -> None:
 
 
 @contextmanager
-def _replaced(target: str, *, patch: Patch) -> Iterator[None]:
+def _replaced(target: str, *, patch: Patch) -> Generator[None]:
     owner, name = _owner_of(target)
     if not hasattr(owner, name):
         raise NodeError(f"error: {target} does not exist, nothing to patch\n  why:    {patch.why}")

@@ -6,7 +6,7 @@ import importlib.metadata
 import pytest
 
 from launcher.errors import NodeError
-from zero_kl.patches import Patch, Rung, applied, prove
+from launcher.patches import Patch, Rung, applied, prove
 
 PYTEST = importlib.metadata.version("pytest")
 ORIGINAL = colorsys.rgb_to_hls
