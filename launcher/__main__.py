@@ -10,11 +10,16 @@ from launcher.errors import ConfigError, ExitCode, LauncherError
 
 USAGE = """usage: python -m launcher [verb] [overrides]
 
-  (none) | submit     compose, validate, plan, start, and show the verdict
+  (none) | submit     compose, validate, plan, start; a local run stays for the verdict, Slurm's is queued
   check               compose and validate only
-  plan                also print ranks, GPU-hours, environment and command
+  plan                also print ranks, GPU-hours, environment, the command or the sbatch script
   explain CODE|KEY    a rule; or a key: its value, who set it, which rules read it
-  report RUN...       the verdict of a run (folder, attempt, name or `latest`); several side by side
+  status [RUN...]     state, last step and heartbeat of all runs or some; --json
+  logs [-f] [RUN]     what rank 0 printed, or rank=N; -f stays until the end
+  cancel RUN...       end runs
+  report [RUN...]     the verdict of a run; several side by side
+
+RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder.
 
 overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
 
@@ -26,7 +31,7 @@ exit codes: 0 fine, 2 configuration refused, 3 environment refused, 4 submission
 
 
 def submit(arguments: Sequence[str]) -> ExitCode:
-    """Compose, refuse or start, and stay with a local run until its verdict."""
+    """Compose, refuse or start; stay with a local run until its verdict."""
     from rich.console import Console
 
     from launcher.run import start_run
@@ -55,12 +60,18 @@ def plan(arguments: Sequence[str]) -> ExitCode:
     """Print the plan of a valid configuration; writes nothing."""
     from launcher.compose import compose
     from launcher.plan import make_plan, render_plan
+    from launcher.requirement import render
     from launcher.validate import validate
 
     composed = compose(arguments)
     validation = validate(composed.config)
     validation.raise_if_invalid()
-    print(render_plan(make_plan(composed.config, validation=validation), overrides=composed.overrides))
+    made = make_plan(composed.config, validation=validation)
+    for warning in validation.warnings:
+        print(render(warning), end="\n\n")
+    print(render_plan(made, overrides=composed.overrides))
+    if made.sbatch:
+        print(f"\n{made.sbatch}")
     return ExitCode.OK
 
 
@@ -80,6 +91,27 @@ def explain(arguments: Sequence[str]) -> ExitCode:
     return ExitCode.OK
 
 
+def status(arguments: Sequence[str]) -> ExitCode:
+    """Print how runs are doing."""
+    from launcher.attend import show_status
+
+    return show_status(arguments)
+
+
+def logs(arguments: Sequence[str]) -> ExitCode:
+    """Print a rank's log."""
+    from launcher.attend import show_logs
+
+    return show_logs(arguments)
+
+
+def cancel(arguments: Sequence[str]) -> ExitCode:
+    """End runs."""
+    from launcher.attend import cancel
+
+    return cancel(arguments)
+
+
 def report(arguments: Sequence[str]) -> ExitCode:
     """Print one verdict, or several side by side."""
     from rich.console import Console
@@ -96,6 +128,9 @@ VERBS: dict[str, Callable[[Sequence[str]], ExitCode]] = {
     "check": check,
     "plan": plan,
     "explain": explain,
+    "status": status,
+    "logs": logs,
+    "cancel": cancel,
     "report": report,
 }
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -16,3 +18,9 @@ def folder_fingerprint(folder: Path) -> str:
 def file_fingerprint(path: Path) -> str:
     """Of the content; 12 hexadecimal digits."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def mapping_fingerprint(data: Mapping[str, Any]) -> str:
+    """Of the canonical JSON: the same for every order of the keys; 8 hexadecimal digits."""
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:8]

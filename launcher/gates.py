@@ -47,7 +47,7 @@ def missing_things(config: RunConfig, *, machine: Machine) -> list[str]:
         if machine.sbatch is not None:
             return []
         return [
-            "sbatch is not on PATH, and this version only plans for Slurm: type cluster=local on a GPU machine",
+            "sbatch is not on PATH: submit from a machine of the cluster, or type cluster=local on a GPU machine",
             *_missing_here(config, machine=machine),
         ]
     return _missing_here(config, machine=machine)

@@ -13,6 +13,7 @@ from pathlib import Path
 from launcher.fingerprint import file_fingerprint, folder_fingerprint
 from launcher.resolved import delta_from_defaults
 from launcher.schema import RunConfig
+from megatron_setup.model_source import pretrained_iteration
 
 _IGNORED = ("force", "output_dir", "job.name", "cluster.")
 _COUNTED = ("cluster.num_processes",)
@@ -30,10 +31,13 @@ def digest(config: RunConfig) -> str:
 
 
 def _contents(config: RunConfig) -> list[str]:
-    """Fingerprints of the checkpoint's folder and of the file of prompts, where they are named and lie here."""
+    """Fingerprints of the checkpoints' folders and of the file of prompts, where they are named and lie here."""
     found: list[str] = []
     if config.model.hf_path is not None and Path(config.model.hf_path).is_dir():
         found.append(folder_fingerprint(Path(config.model.hf_path)))
+    pretrained = pretrained_iteration(config.model)
+    if pretrained is not None:
+        found.append(folder_fingerprint(pretrained.path))
     if config.job.prompts is not None and Path(config.job.prompts).is_file():
         found.append(file_fingerprint(Path(config.job.prompts)))
     return found

@@ -5,8 +5,8 @@ Owns the checks that make a patch honest: only on versions it was tested with, p
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import pkgutil
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Rung(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One replaced object. `targets` are dotted names: `package.module.attribute`, all bound to the same original."""
+    """One replaced object. `targets` are dotted names, of a module's attribute or a class's, all bound to one original."""
 
     targets: tuple[str, ...]
     replacement: Any
@@ -97,5 +97,6 @@ def _replaced(target: str, *, patch: Patch) -> Generator[None]:
 
 
 def _owner_of(target: str) -> tuple[Any, str]:
-    module, _, name = target.rpartition(".")
-    return importlib.import_module(module), name
+    """The module, or the class in a module, and the attribute's name."""
+    owner, _, name = target.rpartition(".")
+    return pkgutil.resolve_name(owner), name

@@ -62,10 +62,34 @@ class AttemptPaths:
         """submitit's folder: one log per rank."""
         return self.root / "logs"
 
+    def log(self, job: str, *, rank: int) -> Path:
+        """Everything that a rank of the job printed; rank 0's also has what the job's script and srun say."""
+        return self.logs / f"{job}_{rank}_log.out"
+
     @property
     def progress(self) -> Path:
         """Rank 0's stages and steps, one JSON object a line."""
         return self.root / "progress.jsonl"
+
+    @property
+    def saves(self) -> Path:
+        """Saved iterations of the training state."""
+        return self.root / "checkpoints"
+
+    @property
+    def steps(self) -> Path:
+        """What each optimizer step of a training job came to, one JSON object a line."""
+        return self.root / "steps.jsonl"
+
+    @property
+    def stages(self) -> Path:
+        """What the steps of the set-up took, in time and memory."""
+        return self.root / "setup.json"
+
+    @property
+    def megatron(self) -> Path:
+        """Megatron-Bridge's own configuration of the run, whole."""
+        return self.root / "megatron.yaml"
 
     def rank(self, rank: int) -> Path:
         """The record of one rank: its process, its state, its error."""
@@ -130,6 +154,10 @@ class Outputs:
             return []
         runs = [RunPaths(p) for p in self.root.iterdir() if p.is_dir() and p.name != "cache"]
         return sorted((r for r in runs if r.attempts()), key=lambda r: r.root.stat().st_mtime)
+
+    def code(self, digest: str) -> Path:
+        """A copy of the packages that queued runs import."""
+        return self.root / "cache" / "code" / digest
 
     def random_model(self, digest: str) -> Path:
         """A Hugging Face folder made here from a configuration."""

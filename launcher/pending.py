@@ -73,16 +73,6 @@ def _numbered(first: int, *, section: str, names: str) -> dict[str, str]:
 
 
 DUTIES: tuple[Duty, ...] = (
-    Duty(
-        why="this version does not change a checkpoint's config.json before the conversion",
-        source="megatron_setup/convert.py",
-        keys={"PD100": "model.hf_config_overrides"},
-    ),
-    Duty(
-        why="this version starts from Hugging Face weights only",
-        source="megatron_setup/model_import.py",
-        keys=_numbered(101, section="model.pretrained_checkpoint", names="format path"),
-    ),
     Duty(why="this version keeps no reference policy", source=_STEPS, keys={"PD103": "model.reference_model"}),
     Duty(
         why="LoRA is not built yet by this version",
@@ -118,11 +108,6 @@ DUTIES: tuple[Duty, ...] = (
         why="the combined schedule wants a forward step that returns a plan, and this version's returns logits",
         source=f"{_SCORE}; megatron-core 0.19.2 pipeline_parallel/combined_1f1b.py",
         keys={"PD152": "moe.overlap_moe_expert_parallel_comm"},
-    ),
-    Duty(
-        why="a measurement is one optimizer step in this version",
-        source="launcher/jobs/mismatch.py",
-        keys={"PD160": "performance.global_batch_size"},
     ),
     Duty(
         why="this version pads rows and packs nothing",
@@ -162,50 +147,9 @@ DUTIES: tuple[Duty, ...] = (
         keys={"PD175": "performance.empty_unused_memory_level"},
     ),
     Duty(
-        why="the learning rate and the weight decay are constant in this version",
-        source="megatron_setup/build.py",
-        keys={
-            "PD180": "optimizer.min_lr",
-            **_numbered(
-                181,
-                section="optimizer.scheduler",
-                names="lr_decay_style lr_decay_iters lr_warmup_iters lr_warmup_init lr_wsd_decay_style "
-                "lr_wsd_decay_iters start_weight_decay end_weight_decay weight_decay_incr_style",
-            ),
-        },
-    ),
-    Duty(
-        why="this version saves and resumes nothing",
-        source=_STEPS,
-        keys=_numbered(
-            200,
-            section="checkpoint",
-            names="save save_interval most_recent_k save_optim save_rng load load_optim load_rng dist_ckpt_strictness "
-            "async_save async_strategy use_persistent_ckpt_worker ckpt_assume_constant_structure fully_parallel_save "
-            "fully_parallel_load ckpt_fully_parallel_save_process_group ckpt_fully_parallel_load_process_group "
-            "ckpt_fully_parallel_load_exchange_algo storage_writers_per_rank also_save_hf_checkpoint",
-        ),
-    ),
-    Duty(
         why="generation runs on training's ranks and on training's model in this version",
         source="launcher/jobs/mismatch.py",
         keys={"PD230": "generation.colocated", "PD231": "generation.refit_method"},
-    ),
-    Duty(
-        why="this version prints the GPU hours of a plan and compares them with no limit",
-        source="launcher/plan.py",
-        keys={"PD253": "cluster.max_gpu_hours"},
-    ),
-    Duty(
-        why="this version plans for Slurm and starts local processes only",
-        source="launcher/run.py",
-        severity=Severity.WARNING,
-        keys=_numbered(
-            240,
-            section="cluster",
-            names="account partition qos nodes mem constraint exclusive setup container_image container_mounts "
-            "container_workdir python wait",
-        ),
     ),
 )
 

@@ -1,8 +1,10 @@
-"""What would be done, as data and as text: ranks, GPUs, hours, environment, the command of each rank. Pure."""
+"""What would be done, as data and as text: ranks, GPUs, hours, environment, command or sbatch script.
+
+Starts nothing and needs no Slurm.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,11 +12,20 @@ from typing import Any
 
 from launcher.environment import environment
 from launcher.identity import digest, run_name
-from launcher.paths import Outputs, RunPaths
+from launcher.paths import AttemptPaths, Outputs, RunPaths
 from launcher.requirement import render
-from launcher.schema import PlatformKind, RunConfig
+from launcher.schema import RunConfig
+from launcher.schema.cluster import ClusterKind
 from launcher.schema.layout import Layout, derive_layout
+from launcher.slurm.code import code_digest
+from launcher.slurm.parameters import sbatch_text
+from launcher.slurm.shape import derive_shape, expert_group_size, expert_groups_inside
 from launcher.validate import Validation
+
+_COMMANDS = {
+    ClusterKind.local: "python -m launcher.worker RUN_FOLDER/attempt_N",
+    ClusterKind.slurm: "sbatch, with the script that `python -m launcher plan` shows",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +41,24 @@ class Plan:
     num_nodes: int
     processes_per_node: int
     num_gpus: int
+    """What is paid: whole nodes where they are exclusive."""
+
     gpu_hours: float
     timeout_min: int
     environment: dict[str, str]
     command: str
+    segment: int | None
+    """Nodes that share an NVLink domain for certain; null where a domain is a node."""
+
+    expert_groups: int
+    """0 for a layout without expert parallelism."""
+
+    expert_groups_inside: int
+    """Those inside one NVLink domain for certain."""
+
+    sbatch: str
+    """Slurm's script, whole, with N for the attempt's number; empty for a local run."""
+
     rules_checked: int
     warnings: tuple[str, ...]
 
@@ -49,28 +74,38 @@ class Plan:
 
 def make_plan(config: RunConfig, *, validation: Validation) -> Plan:
     """The plan of a valid configuration."""
-    layout = derive_layout(config)
-    on_gpu = config.platform.kind is not PlatformKind.cpu
-    per_node = min(layout.world_size, config.cluster.gpus_per_node) if on_gpu else layout.world_size
-    num_gpus = layout.world_size if on_gpu else 0
+    layout, shape = derive_layout(config), derive_shape(config)
     name, code = run_name(config), digest(config)
+    outputs = Outputs(Path(config.output_dir))
+    run = outputs.run(name, digest=code)
+    inside, groups = expert_groups_inside(layout, shape=shape) if expert_group_size(layout) > 1 else (0, 0)
     return Plan(
         name=name,
         digest=code,
-        run_folder=str(Outputs(Path(config.output_dir)).run(name, digest=code).root),
+        run_folder=str(run.root),
         cluster=config.cluster.kind.value,
         platform=config.platform.kind.value,
         layout=layout,
-        num_nodes=math.ceil(layout.world_size / per_node),
-        processes_per_node=per_node,
-        num_gpus=num_gpus,
-        gpu_hours=round(num_gpus * config.cluster.timeout_min / 60, 2),
+        num_nodes=shape.nodes,
+        processes_per_node=shape.ranks_per_node,
+        num_gpus=shape.num_gpus,
+        gpu_hours=round(shape.num_gpus * config.cluster.timeout_min / 60, 2),
         timeout_min=config.cluster.timeout_min,
         environment=environment(config),
-        command="python -m launcher.worker RUN_FOLDER/attempt_N",
+        command=_COMMANDS[config.cluster.kind],
+        segment=shape.segment,
+        expert_groups=groups,
+        expert_groups_inside=inside,
+        sbatch=_script(config, outputs=outputs, run=run),
         rules_checked=validation.num_checked,
         warnings=tuple(render(v) for v in validation.warnings),
     )
+
+
+def _script(config: RunConfig, *, outputs: Outputs, run: RunPaths) -> str:
+    if config.cluster.kind is not ClusterKind.slurm:
+        return ""
+    return sbatch_text(config, attempt=AttemptPaths(run.root / "attempt_N"), code=outputs.code(code_digest()))
 
 
 def render_plan(plan: Plan, *, overrides: Sequence[str]) -> str:
@@ -88,8 +123,20 @@ def render_plan(plan: Plan, *, overrides: Sequence[str]) -> str:
             f"; experts: ETP {layout.expert_tensor_parallel_size} x EP {layout.expert_model_parallel_size}",
         ),
         ("GPUs", f"{plan.num_gpus}, at most {plan.gpu_hours} GPU-hours ({plan.timeout_min} min limit)"),
+        *_placement_rows(plan),
         ("rules", f"{plan.rules_checked} hold, {len(plan.warnings)} warning(s)"),
         ("command", plan.command),
         *(("environment" if i == 0 else "", f"{k}={v}") for i, (k, v) in enumerate(sorted(plan.environment.items()))),
     ]
     return "\n".join(f"{label:12s} {value}" for label, value in rows)
+
+
+def _placement_rows(plan: Plan) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    if plan.segment is not None:
+        rows.append(
+            ("segments", f"{plan.num_nodes // plan.segment} of {plan.segment} node(s), each in one NVLink domain")
+        )
+    if plan.expert_groups:
+        rows.append(("experts", f"{plan.expert_groups_inside} of {plan.expert_groups} expert groups inside one domain"))
+    return rows

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
 from launcher.compose import Composed, compose
 from launcher.environment import check_environment
-from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
-from launcher.paths import AttemptPaths, Outputs, RunPaths
+from launcher.errors import ExitCode, NodeError, SubmissionError
+from launcher.paths import AttemptPaths
 from launcher.plan import Plan, make_plan, render_plan
 from launcher.requirement import render
+from launcher.schema import RunConfig
 from launcher.schema.cluster import ClusterKind
+from launcher.secrets import check_secrets
+from launcher.selection import outputs_among, select_one
 from launcher.validate import Validation, validate
 from zero_kl.console import render as render_report
 from zero_kl.console import side_by_side
 from zero_kl.verdict import Report, read_report
+
+_WATCH = "then: python -m launcher (status | logs -f | cancel) {folder}"
 
 
 def start_run(overrides: Sequence[str], *, console: Console) -> ExitCode:
@@ -26,6 +31,7 @@ def start_run(overrides: Sequence[str], *, console: Console) -> ExitCode:
     validation = validate(composed.config)
     validation.raise_if_invalid()
     check_environment(composed.config)
+    check_secrets(composed.config, overrides=composed.overrides, exported=os.environ)
     plan = make_plan(composed.config, validation=validation)
     _print_head(validation, plan=plan, composed=composed, console=console)
     offered = None if composed.config.force else _offer(plan, console=console)
@@ -55,21 +61,33 @@ def _offer(plan: Plan, *, console: Console) -> ExitCode | None:
 
 def _run_new(composed: Composed, *, plan: Plan, console: Console) -> ExitCode:
     from launcher.gates import check_machine
-    from launcher.submit import submit_local, write_attempt
+    from launcher.submit import start_local, write_attempt
     from launcher.watch import watch_local
 
     paths = write_attempt(composed, plan=plan)
     refusals = check_machine(composed.config)
     if refusals:
         raise NodeError(_refused(refusals, paths=paths))
-    if composed.config.cluster.kind is not ClusterKind.local:
-        raise SubmissionError(
-            f"error: cluster.kind is slurm, submission to Slurm is not built yet\nthe plan is written: {paths.plan}\n"
-            "hint: cluster=local"
-        )
-    job = submit_local(paths, plan=plan)
+    if composed.config.cluster.kind is ClusterKind.slurm:
+        return _queue(composed.config, paths=paths, plan=plan, console=console)
+    job = start_local(paths, plan=plan)
     console.print(f"started {plan.layout.world_size} rank(s); logs: {paths.logs}", soft_wrap=True, highlight=False)
     watch_local(job, paths=paths, num_ranks=plan.layout.world_size, console=console)
+    return _show(paths, console=console)
+
+
+def _queue(config: RunConfig, *, paths: AttemptPaths, plan: Plan, console: Console) -> ExitCode:
+    """Submit to Slurm, say where to look, and leave; stay for the verdict with cluster.wait=true."""
+    from launcher.submit import start_slurm
+    from launcher.watch import watch_slurm
+
+    job = start_slurm(paths, config=config).job_id
+    ranks = f"{plan.num_nodes} node(s) x {plan.processes_per_node} rank(s)"
+    lines = (f"submitted job {job}: {ranks}", f"log: {paths.log(job, rank=0)}", _WATCH.format(folder=paths.root))
+    console.print("\n".join(lines), soft_wrap=True, highlight=False)
+    if not config.cluster.wait:
+        return ExitCode.OK
+    watch_slurm(job, paths=paths, console=console)
     return _show(paths, console=console)
 
 
@@ -100,8 +118,8 @@ def _show(paths: AttemptPaths, *, console: Console) -> ExitCode:
 
 def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
     """Print one report whole, or several side by side. `output_dir=` may stand among the names."""
-    root = Path(next((n.partition("=")[2] for n in names if n.startswith("output_dir=")), "outputs"))
-    found = [_find(name, outputs=Outputs(root)) for name in names if not name.startswith("output_dir=")]
+    outputs, words = outputs_among(names)
+    found = [select_one(name, outputs=outputs, wanted=_has_report, what="a report") for name in words]
     if len(found) == 1:
         return _show(found[0], console=console)
     reports: list[Report] = [read_report(paths.report) for paths in found]
@@ -109,16 +127,5 @@ def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
     return ExitCode.OK
 
 
-def _find(name: str, *, outputs: Outputs) -> AttemptPaths:
-    """The newest attempt with a report for `latest`, a run's name or folder, or an attempt's folder."""
-    runs = [r for r in outputs.runs() if any(a.report.exists() for a in r.attempts())]
-    if name == "latest" and runs:
-        return [a for a in runs[-1].attempts() if a.report.exists()][-1]
-    for folder in (Path(name), outputs.root / name):
-        if (folder / "report.json").exists():
-            return AttemptPaths(folder)
-        reported = [a for a in RunPaths(folder).attempts() if a.report.exists()]
-        if reported:
-            return reported[-1]
-    there = ", ".join(r.root.name for r in runs) or "none"
-    raise ConfigError(f"error: no run with a report is called {name} in {outputs.root}\n  there:  {there}")
+def _has_report(paths: AttemptPaths) -> bool:
+    return paths.report.exists()

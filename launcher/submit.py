@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from submitit import Job, LocalExecutor
 
 from launcher.compose import Composed
-from launcher.errors import SubmissionError
+from launcher.errors import ExitCode, SubmissionError
 from launcher.files import read_json, write_json, write_text
-from launcher.paths import AttemptPaths, RunPaths
+from launcher.outcome import read_outcome, write_outcome
+from launcher.paths import AttemptPaths, Outputs, RunPaths
 from launcher.plan import Plan
 from launcher.provenance import git_state, installed_versions
 from launcher.resolved import dump_resolved
+from launcher.schema import RunConfig
+from launcher.schema.cluster import ClusterKind
+from launcher.slurm.code import copy_code
+from launcher.slurm.queue import job_states
+from launcher.slurm.submission import submit_slurm
+from launcher.submission import read_submission, write_submission
 from launcher.worker import run_rank
 
 
@@ -26,42 +32,54 @@ def finished_attempt(run: RunPaths) -> AttemptPaths | None:
     """
     versions, git = installed_versions(), git_state()
     for attempt in reversed(run.attempts()):
-        outcome = read_json(attempt.outcome)
+        outcome = read_outcome(attempt)
         same = read_json(attempt.versions) == versions and read_json(attempt.git) == git and git["tree"] != "changed"
-        if outcome and outcome["state"] == "finished" and same:
+        if outcome and outcome.state == "finished" and same:
             return attempt
     return None
 
 
 def running_attempt(run: RunPaths) -> AttemptPaths | None:
-    """An attempt without an outcome whose launcher still lives on this host."""
-    for attempt in run.attempts():
-        submission = read_json(attempt.submission)
-        here = submission and not attempt.outcome.exists() and submission["host"] == socket.gethostname()
-        if here and Path(f"/proc/{submission['pid']}").exists():
-            return attempt
-    return None
+    """An attempt without an outcome whose launcher still lives on this host, or whose job is in Slurm's queue."""
+    found = [(a, s) for a in run.attempts() if not a.outcome.exists() and (s := read_submission(a))]
+    states = job_states(s.job for _, s in found if s.is_slurm)
+    alive = (a for a, s in found if (states[s.job].is_active if s.is_slurm else s.launcher_lives))
+    return next(alive, None)
 
 
 def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
     """Make the next attempt's folder with all that describes the run; SubmissionError where it can't be written."""
     try:
         paths = plan.run.new_attempt()
-        write_text(paths.resolved, text=dump_resolved(composed.config))
+        write_text(paths.resolved, text=dump_resolved(frozen(composed.config)))
         write_text(paths.overrides, text="".join(f"{o}\n" for o in composed.overrides))
         write_json(paths.plan, data=plan.to_json())
         write_json(paths.versions, data=installed_versions())
         write_json(paths.git, data=git_state())
     except OSError as error:
-        raise SubmissionError(
-            f"error: output_dir is {composed.config.output_dir}, the run's folder cannot be written there\n"
-            f"  why:    {error}\n"
-            f"hint: output_dir=/a/folder/with/space"
-        ) from None
+        raise _unwritable(composed.config, error=error) from None
     return paths
 
 
-def submit_local(paths: AttemptPaths, *, plan: Plan) -> Job[None]:
+def frozen(config: RunConfig) -> RunConfig:
+    """The configuration with absolute paths: a node's current folder, or a container's, is another one."""
+    model, job = config.model, config.job
+    if model.hf_path is not None and Path(model.hf_path).is_dir():
+        model = replace(model, hf_path=str(Path(model.hf_path).absolute()))
+    if job.prompts is not None:
+        job = replace(job, prompts=str(Path(job.prompts).absolute()))
+    return replace(config, model=model, job=job, output_dir=str(Path(config.output_dir).absolute()))
+
+
+def _unwritable(config: RunConfig, *, error: OSError) -> SubmissionError:
+    return SubmissionError(
+        f"error: output_dir is {config.output_dir}, the run's folder cannot be written there\n"
+        f"  why:    {error}\n"
+        f"hint: output_dir=/a/folder/with/space"
+    )
+
+
+def start_local(paths: AttemptPaths, *, plan: Plan) -> Job[None]:
     """Start one process per rank on this machine; returns at once."""
     executor = LocalExecutor(folder=paths.logs)
     executor.update_parameters(
@@ -73,12 +91,21 @@ def submit_local(paths: AttemptPaths, *, plan: Plan) -> Job[None]:
     payload: Callable[[str], None] = run_rank
     try:
         job = executor.submit(payload, str(paths.root.resolve()))
-        write_json(paths.submission, data={"host": socket.gethostname(), "pid": os.getpid(), "job": job.job_id})
+        write_submission(paths, cluster=ClusterKind.local, job=job.job_id)
     except OSError as error:
         raise SubmissionError(f"error: the ranks could not be started: {error}") from None
     return job
 
 
-def log_of_rank(job: Job[None], *, rank: int) -> Path:
-    """The file with everything the rank printed."""
-    return job.task(rank).paths.stdout
+def start_slurm(paths: AttemptPaths, *, config: RunConfig) -> Job[None]:
+    """Queue the attempt with a copy of the code as it is now; returns at once. A refusal is the attempt's outcome."""
+    try:
+        code = copy_code(Outputs(Path(config.output_dir)))
+        job = submit_slurm(paths, config=config, code=code)
+        write_submission(paths, cluster=ClusterKind.slurm, job=job.job_id)
+    except SubmissionError as error:
+        write_outcome(paths, state="refused", exit_code=ExitCode.SUBMISSION, error=str(error))
+        raise
+    except OSError as error:
+        raise _unwritable(config, error=error) from None
+    return job

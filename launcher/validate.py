@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.errors import ConfigError
+from launcher.hf_config import effective_hf_config
 from launcher.requirement import Severity, Subject, Violation, check_all, render
 from launcher.rules import RULES
 from launcher.schema import Architecture, ModelConfig, RunConfig, architecture_from_hf_config
@@ -31,19 +31,8 @@ def read_architecture(model: ModelConfig) -> Architecture | None:
 
     Raises ConfigError for a folder without a readable config.json.
     """
-    if model.hf_config:
-        return architecture_from_hf_config({**model.hf_config, **model.hf_config_overrides})
-    if model.hf_path is None or not Path(model.hf_path).is_dir():
-        return None
-    path = Path(model.hf_path) / "config.json"
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"error: model.hf_path is {model.hf_path}, a Hugging Face folder needs a readable config.json\n"
-            f"  why:    {error}"
-        ) from None
-    return architecture_from_hf_config({**config, **model.hf_config_overrides})
+    config = effective_hf_config(model)
+    return None if config is None else architecture_from_hf_config(config)
 
 
 def check_files(config: RunConfig) -> None:

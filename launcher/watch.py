@@ -1,4 +1,7 @@
-"""Stays with a local run: shows its progress, ends it when a rank fails, and says which rank failed first and why."""
+"""Stays with a run until its end and shows its progress; ends a local run when a rank fails.
+
+Raises what went wrong: which rank failed first and why, or what Slurm did to the job.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,23 @@ import os
 import signal
 import socket
 import time
-from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from submitit import Job
 
 from launcher.errors import ExitCode, ExperimentError
-from launcher.files import disk_note, write_json
+from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths
-from launcher.records import ProgressReader, RankRecord, RankState, read_ranks
-from launcher.submit import log_of_rank
+from launcher.records import ProgressReader, RankState, read_ranks
+from launcher.slurm.queue import job_states
+from launcher.triage import Failure, first_failure, triage
 
 _POLL_S = 0.2
 _GRACE_S = 2.0
-_LOG_LINES = 12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Failure:
-    """The rank that failed first."""
-
-    rank: int
-    text: str
-    exit_code: int
+_ASK_SLURM_S = 5.0
+_GRACE_SLURM_S = 10.0
 
 
 def watch_local(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> None:
@@ -39,62 +34,96 @@ def watch_local(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console:
         failure = _follow(job, paths=paths, num_ranks=num_ranks, console=console)
     except BaseException:
         _end(job, paths=paths)
-        _write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
+        write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
         raise
     if failure is None:
-        _write_outcome(paths, state="finished", exit_code=ExitCode.OK)
+        write_outcome(paths, state="finished", exit_code=ExitCode.OK)
         return
     _end(job, paths=paths)
-    _write_outcome(paths, state="failed", exit_code=failure.exit_code)
-    error = ExperimentError(_triage(failure, job=job, paths=paths))
-    error.exit_code = ExitCode(failure.exit_code)
-    raise error
+    text = triage(failure, log=paths.log(job.job_id, rank=failure.rank), root=paths.root)
+    write_outcome(paths, state="failed", exit_code=failure.exit_code, error=text)
+    raise _failed(text, exit_code=failure.exit_code)
+
+
+def _failed(text: str, *, exit_code: int) -> ExperimentError:
+    error = ExperimentError(text)
+    error.exit_code = ExitCode(exit_code)
+    return error
+
+
+def watch_slurm(job: str, *, paths: AttemptPaths, console: Console) -> None:
+    """Wait for the job's end. Raises ExperimentError where it failed or Slurm ended it. Ctrl-C leaves it running."""
+    try:
+        with _Bars(paths, console=console, first=f"job {job}") as bars:
+            _wait_for_slurm(job, paths=paths, bars=bars)
+    except KeyboardInterrupt:
+        raise ExperimentError(f"left: job {job} goes on\nhint: python -m launcher cancel {job}") from None
+    outcome = read_outcome(paths)
+    if outcome is None:
+        state = job_states([job])[job]
+        text = f"error: Slurm ended job {job}: {state.state} ({state.detail})\nrun: {paths.root}"
+        write_outcome(paths, state="failed", exit_code=ExitCode.EXPERIMENT, error=text)
+        raise ExperimentError(text)
+    if outcome.state != "finished":
+        raise _failed(outcome.error or f"error: the run was {outcome.state}", exit_code=outcome.exit_code)
+
+
+def _wait_for_slurm(job: str, *, paths: AttemptPaths, bars: _Bars) -> None:
+    """Until the job has left the queue and has an outcome, or had time to write one over a shared file system."""
+    over_since: float | None = None
+    asked = 0.0
+    while not paths.outcome.exists():
+        bars.update()
+        now = time.monotonic()
+        if over_since is not None and now - over_since > _GRACE_SLURM_S:
+            return
+        if now - asked > _ASK_SLURM_S:
+            asked = now
+            over_since = None if job_states([job])[job].is_active else over_since or now
+        time.sleep(_POLL_S)
+    bars.update()
 
 
 def _follow(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> Failure | None:
     """Show progress until all ranks have finished (None) or one has failed."""
-    reader = ProgressReader(paths.progress)
-    columns = (TextColumn("{task.description:<34}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=console) as bars:
-        tasks = {"ranks": bars.add_task("start ranks, import megatron", total=None)}
+    with _Bars(paths, console=console, first="start ranks, import megatron") as bars:
         while True:
             over = job.done()
-            for event in reader.new_events():
-                if "ranks" in tasks:
-                    bars.update(tasks.pop("ranks"), total=1, completed=1)
-                if event.stage not in tasks:
-                    tasks[event.stage] = bars.add_task(event.stage, total=event.total)
-                bars.update(tasks[event.stage], completed=event.done, total=event.total)
+            bars.update()
             records = read_ranks(paths)
             if any(r.state is RankState.FAILED or r.is_gone for r in records) or over:
-                return _first_failure(paths, num_ranks=num_ranks, wait=not over)
+                if not over:
+                    time.sleep(_GRACE_S)
+                return first_failure(paths, num_ranks=num_ranks)
             time.sleep(_POLL_S)
 
 
-def _first_failure(paths: AttemptPaths, *, num_ranks: int, wait: bool) -> Failure | None:
-    """The cause among the ranks: one that was killed comes before those that noticed and failed in turn."""
-    if wait:
-        time.sleep(_GRACE_S)
-    records = read_ranks(paths)
-    gone = [r for r in records if r.is_gone]
-    failed = sorted((r for r in records if r.state is RankState.FAILED), key=lambda r: r.time)
-    if gone:
-        return _killed(gone[0], paths=paths)
-    if failed:
-        return Failure(rank=failed[0].rank, text=failed[0].error, exit_code=failed[0].exit_code)
-    missing = set(range(num_ranks)) - {r.rank for r in records}
-    if missing:
-        text = "error: the rank ended before it left a record" + disk_note(paths.root)
-        return Failure(rank=min(missing), text=text, exit_code=ExitCode.EXPERIMENT)
-    return None
+class _Bars:
+    """The stages of rank 0 as bars; `first` is shown until the first one begins."""
 
+    def __init__(self, paths: AttemptPaths, *, console: Console, first: str) -> None:
+        columns = (TextColumn("{task.description:<34}"), BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn())
+        self._bars = Bars(*columns, console=console)
+        self._reader = ProgressReader(paths.progress)
+        self._first: TaskID | None = self._bars.add_task(first, total=None)
+        self._tasks: dict[str, TaskID] = {}
 
-def _killed(record: RankRecord, *, paths: AttemptPaths) -> Failure:
-    text = (
-        f"error: rank {record.rank} (process {record.pid}) was killed: it ended without an error of its own\n"
-        "  why:    a signal from outside, the kernel's out-of-memory killer (see dmesg), or a crash in native code"
-    )
-    return Failure(rank=record.rank, text=text + disk_note(paths.root), exit_code=ExitCode.EXPERIMENT)
+    def __enter__(self) -> _Bars:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self) -> None:
+        """Show what was written since the last call."""
+        for event in self._reader.new_events():
+            if self._first is not None:
+                self._bars.update(self._first, total=1, completed=1)
+                self._first = None
+            if event.stage not in self._tasks:
+                self._tasks[event.stage] = self._bars.add_task(event.stage, total=event.total)
+            self._bars.update(self._tasks[event.stage], completed=event.done, total=event.total)
 
 
 def _end(job: Job[None], *, paths: AttemptPaths) -> None:
@@ -115,18 +144,3 @@ def _wait_until_over(job: Job[None]) -> bool:
     while not job.done() and time.monotonic() < deadline:
         time.sleep(0.05)
     return job.done()
-
-
-def _write_outcome(paths: AttemptPaths, *, state: str, exit_code: int) -> None:
-    try:
-        write_json(paths.outcome, data={"state": state, "exit_code": int(exit_code), "time": time.time()})
-    except OSError as error:
-        raise ExperimentError(f"error: the outcome cannot be written: {error}{disk_note(paths.root)}") from None
-
-
-def _triage(failure: Failure, *, job: Job[None], paths: AttemptPaths) -> str:
-    """One screen: the first failing rank, its error, its log's last lines."""
-    log = log_of_rank(job, rank=failure.rank)
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
-    tail = "".join(f"\n  | {line[:160]}" for line in lines)
-    return f"rank {failure.rank} failed first\n{failure.text}\nlog: {log}{tail}\nrun: {paths.root}"

@@ -1,8 +1,7 @@
-"""The one ordered way from a configuration to a running model. Each step is timed and shown."""
+"""The one ordered way from a configuration to a running model. Each step is timed, weighed and shown."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,7 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from megatron.bridge.training.config import ConfigContainer
+from megatron.core import parallel_state
+from megatron.core.num_microbatches_calculator import init_num_microbatches_calculator
 from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import MegatronModule
 from torch.distributed import Store
 
@@ -18,9 +21,14 @@ from launcher.schema import RunConfig
 from megatron_setup.build import build_model, build_optimizer, build_provider
 from megatron_setup.convert import convert_with_bridge
 from megatron_setup.distributed import join_world, world_of_one
-from megatron_setup.hf_folder import ensure_hf_folder, hf_folder_of
-from megatron_setup.model_import import converted_folder, import_once, newest_iteration
+from megatron_setup.finalize import Finished, finish
+from megatron_setup.megatron_config import build_megatron_config
+from megatron_setup.model_import import import_once
+from megatron_setup.model_source import ModelSource, resolve_source
+from megatron_setup.optimizer import batch_size
 from megatron_setup.performance import rng_fields
+from megatron_setup.saves import Saves, save_to_resume
+from megatron_setup.stages import Stage, weighed
 
 _CONVERTED = "converted"
 _CONVERSION_LIMIT = timedelta(hours=6)
@@ -34,7 +42,7 @@ class ReportProgress(Protocol):
 
 @dataclass
 class Setup:
-    """What the steps have made so far; a later step finds what an earlier one left. `seconds` is per step."""
+    """What the steps have made so far: a step finds what an earlier one left, and to read what none has set fails."""
 
     config: RunConfig
     rank: int
@@ -42,12 +50,30 @@ class Setup:
     store: Store
     progress: ReportProgress
     check_provider: Callable[[Any], None]
-    hf_folder: Path = Path()
-    iteration: Path = Path()
-    provider: Any = None
-    model: list[MegatronModule] = field(default_factory=list)
-    optimizer: MegatronOptimizer | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
+    saves_folder: Path
+    """Where iterations are saved."""
+
+    container_file: Path
+    """Where Bridge's configuration of the run is written."""
+
+    resume_from: tuple[Path, ...] = ()
+    """Folders of saves to go on from: the newest iteration in any of them."""
+
+    source: ModelSource = field(init=False)
+    """The checkpoint to start from."""
+
+    resume: Path | None = field(init=False)
+    """The save to go on from."""
+
+    provider: Any = field(init=False)
+    container: ConfigContainer = field(init=False)
+    model: list[MegatronModule] = field(init=False)
+    optimizer: MegatronOptimizer = field(init=False)
+    scheduler: OptimizerParamScheduler = field(init=False)
+    saves: Saves = field(init=False)
+    finished: Finished = field(init=False)
+    stages: dict[str, Stage] = field(init=False, default_factory=dict)
+    """What each step took on this rank, by its name."""
 
 
 def convert_checkpoint(setup: Setup) -> None:
@@ -59,11 +85,11 @@ def convert_checkpoint(setup: Setup) -> None:
             with world_of_one(config):
                 convert_with_bridge(config, source=source, target=target)
 
-        import_once(config, hf_folder=ensure_hf_folder(config), convert=convert)
+        import_once(config, convert=convert)
         setup.store.set(_CONVERTED, "yes")
     setup.store.wait([_CONVERTED], _CONVERSION_LIMIT)
-    setup.hf_folder = hf_folder_of(config)
-    setup.iteration = newest_iteration(converted_folder(config, hf_folder=setup.hf_folder))
+    setup.source = resolve_source(config)
+    setup.resume = save_to_resume(config, roots=setup.resume_from)
 
 
 def join(setup: Setup) -> None:
@@ -72,21 +98,48 @@ def join(setup: Setup) -> None:
 
 
 def configure(setup: Setup) -> None:
-    """The provider, finalized and read back; then Megatron's groups, random state and deterministic kernels."""
-    setup.provider = build_provider(setup.config, iteration=setup.iteration)
+    """The provider, finalized and read back; Megatron's groups and random state; Bridge's container of it all."""
+    config = setup.config
+    setup.provider = build_provider(config, iteration=setup.source.iteration)
     setup.check_provider(setup.provider)
-    setup.provider.initialize_model_parallel(seed=setup.config.job.seed, seed_kwargs=rng_fields(setup.config))
-    torch.use_deterministic_algorithms(setup.config.performance.deterministic_mode)
+    setup.provider.initialize_model_parallel(seed=config.job.seed, seed_kwargs=rng_fields(config))
+    torch.use_deterministic_algorithms(config.performance.deterministic_mode)
+    replicas = parallel_state.get_data_parallel_world_size()
+    size = config.performance.micro_batch_size
+    # Bridge's load tells the calculator how many samples were seen; the jobs count their own micro-batches.
+    init_num_microbatches_calculator(setup.rank, None, size * replicas, size, replicas)
+    setup.container = build_megatron_config(
+        config,
+        provider=setup.provider,
+        hf_folder=setup.source.hf_folder,
+        saves=setup.saves_folder,
+        resume=setup.resume,
+        peft=None,
+    )
+    if setup.rank == 0:
+        setup.container.to_yaml(str(setup.container_file))
 
 
 def build(setup: Setup) -> None:
     """The wrapped model with its weights."""
-    setup.model = build_model(setup.config, provider=setup.provider, iteration=setup.iteration)
+    setup.model = build_model(setup.config, container=setup.container, iteration=setup.source.iteration)
 
 
 def optimize(setup: Setup) -> None:
     """The optimizer, after the weights: its fp32 copies are taken from them."""
-    setup.optimizer = build_optimizer(setup.config, model=setup.model)
+    setup.optimizer, setup.scheduler = build_optimizer(setup.config, container=setup.container, model=setup.model)
+
+
+def resume(setup: Setup) -> None:
+    """Weights, optimizer, schedule and random states of the newest save, where there is one."""
+    setup.saves = Saves(setup.container)
+    if setup.resume is not None:
+        setup.saves.load(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+
+
+def complete(setup: Setup) -> None:
+    """What the jobs need beside model and optimizer."""
+    setup.finished = finish(setup.config, provider=setup.provider, hf_folder=setup.source.hf_folder)
 
 
 STEPS: tuple[tuple[str, Callable[[Setup], None]], ...] = (
@@ -95,6 +148,8 @@ STEPS: tuple[tuple[str, Callable[[Setup], None]], ...] = (
     ("configure model", configure),
     ("build model", build),
     ("build optimizer", optimize),
+    ("resume", resume),
+    ("finalize", complete),
 )
 
 
@@ -102,9 +157,20 @@ def apply(setup: Setup, *, until: str | None = None) -> None:
     """Run the steps in order, the last one being `until`; fills `setup` in."""
     for name, step in STEPS:
         setup.progress(name, done=0, total=1)
-        started = time.perf_counter()
-        step(setup)
-        setup.seconds[name] = time.perf_counter() - started
+        with weighed() as stage:
+            step(setup)
+        setup.stages[name] = stage()
         setup.progress(name, done=1, total=1)
         if name == until:
             return
+
+
+def finish_step(setup: Setup) -> None:
+    """After an optimizer step, on all ranks: the schedule goes on, and a save is made where one is due."""
+    checkpoint, saves = setup.config.checkpoint, setup.saves
+    setup.scheduler.step(increment=batch_size(setup.config))
+    saves.advance(num_samples=batch_size(setup.config))
+    saves.poll()
+    is_due = checkpoint.save_interval is not None and saves.step % checkpoint.save_interval == 0
+    if checkpoint.save and (is_due or saves.step == setup.config.job.num_steps):
+        saves.save(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from megatron.bridge.training.checkpointing import _load_model_weights_from_checkpoint as load_weights
+from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.model_load_save import load_model_config
-from megatron.core.distributed import DistributedDataParallelConfig, finalize_model_grads
-from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
+from megatron.bridge.training.optim import setup_optimizer
+from megatron.core.distributed import finalize_model_grads
+from megatron.core.optimizer import MegatronOptimizer
+from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.router import Router
 from megatron.core.utils import get_model_config
@@ -18,8 +23,10 @@ from launcher.errors import ConfigError
 from launcher.schema import RunConfig
 from megatron_setup import tables
 from megatron_setup.model_overrides import merge_overrides
-from megatron_setup.optimizer import ddp_fields, optimizer_fields
-from megatron_setup.provider import finalize, read_back, set_fields, upstream_value
+from megatron_setup.provider import finalize, read_back, set_fields
+
+PreWrapHook = Callable[[list[MegatronModule]], list[MegatronModule]]
+"""Changes the chunks of a model that has its weights, before they are wrapped for precision and data parallelism."""
 
 
 def build_provider(config: RunConfig, *, iteration: Path) -> Any:
@@ -36,31 +43,39 @@ def _provider_fields(config: RunConfig, *, provider: Any) -> dict[str, Any]:
     return tables.provider_fields(config, has_experts=bool(provider.num_moe_experts))
 
 
-def build_model(config: RunConfig, *, provider: Any, iteration: Path) -> list[MegatronModule]:
-    """The model's chunks on this rank: weights loaded before they are wrapped for precision and data parallelism."""
+def build_model(
+    config: RunConfig, *, container: ConfigContainer, iteration: Path | None, hooks: Sequence[PreWrapHook] = ()
+) -> list[MegatronModule]:
+    """The model's chunks on this rank; weights, then `hooks` in order, then the wraps.
 
-    def load(model: list[MegatronModule]) -> list[MegatronModule]:
-        _load_weights(model, iteration=iteration)
+    Weights are loaded first because the wraps copy them into buffers of their own. `iteration` None: they come later.
+    """
+    provider: Any = container.model
+
+    def prepare(model: list[MegatronModule]) -> list[MegatronModule]:
+        if iteration is not None:
+            with explained(iteration):
+                load_weights(str(iteration), model)
         if config.moe.freeze_moe_router:
             freeze_routers(model)
+        for hook in hooks:
+            model = hook(model)
         return model
 
-    fields = {name: upstream_value(value) for name, value in ddp_fields(config).items()}
-    model = provider.provide_distributed_model(
-        ddp_config=DistributedDataParallelConfig(**fields), wrap_with_ddp=True, pre_wrap_hook=load
-    )
+    model = provider.provide_distributed_model(ddp_config=container.ddp, wrap_with_ddp=True, pre_wrap_hook=prepare)
     read_back(provider, fields=_provider_fields(config, provider=provider))
     return model
 
 
-def _load_weights(model: list[MegatronModule], *, iteration: Path) -> None:
-    """Raises ConfigError naming folder and weight where the checkpoint and the model have other weights or shapes."""
+@contextmanager
+def explained(folder: Path) -> Generator[None]:
+    """Loads inside raise ConfigError naming folder and weight where the two sides have other weights or shapes."""
     try:
-        load_weights(str(iteration), model)
+        yield
     except CheckpointException as error:
         reason, _ = next(iter(error.failures.values()))
         raise ConfigError(
-            f"error: {iteration} does not hold the weights of this model\n"
+            f"error: {folder} does not hold the weights of this model\n"
             f"  why:    {str(reason.args[0]).partition(': [')[0]}"
         ) from error
 
@@ -73,17 +88,23 @@ def freeze_routers(model: list[MegatronModule]) -> None:
                 module.requires_grad_(False)
 
 
-def build_optimizer(config: RunConfig, *, model: list[MegatronModule]) -> MegatronOptimizer:
-    """The optimizer over the model's chunks; also gives the model its hooks for gradient scaling and reduction."""
-    fields = {name: upstream_value(value) for name, value in optimizer_fields(config).items()}
-    optimizer = get_megatron_optimizer(OptimizerConfig(**fields), model)
+def build_optimizer(
+    config: RunConfig, *, container: ConfigContainer, model: list[MegatronModule]
+) -> tuple[MegatronOptimizer, OptimizerParamScheduler]:
+    """Optimizer and schedule of the chunks; also gives the model its hooks for gradient scaling and reduction."""
+    optimizer, scheduler = setup_optimizer(
+        container.optimizer,
+        container.scheduler,
+        model,
+        use_gloo_process_groups=container.dist.use_gloo_process_groups,
+    )
     for chunk in model:
         model_config = get_model_config(chunk)
         model_config.grad_scale_func = optimizer.scale_loss
         model_config.finalize_model_grads_func = finalize_model_grads
     if config.optimizer.ddp.overlap_grad_reduce:
         _reduce_during_backward(model)
-    return optimizer
+    return optimizer, scheduler
 
 
 def _reduce_during_backward(model: list[MegatronModule]) -> None:

@@ -1,21 +1,90 @@
-"""Rules about saving and resuming. Nothing is saved yet (`launcher.pending` says so); its fields come with that step.
-
-Torch-free.
+"""Saving and resuming. Owns the arguments of Bridge's CheckpointConfig and the rules about them; the saves themselves
+are made by `megatron_setup.saves`. Torch-free.
 """
 
-from launcher.requirement import Equals, OneOf, Requirement
-from megatron_setup.rows import where
+from typing import Any
+
+from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Severity, Subject, show
+from launcher.schema import JobKind, RunConfig
+from launcher.schema.checkpoint import AsyncStrategy
+from megatron_setup.rows import given, unread, where
+
+
+def _keeps_one(subject: Subject) -> Finding | None:
+    found = subject.config.checkpoint.most_recent_k
+    if found is None or found == -1 or found >= 1:
+        return None
+    return Finding(found=show(found), wanted="-1 (all), or at least 1", hints=("checkpoint.most_recent_k=1",))
+
+
+KEEPS_ONE = Check("-1, or at least 1", _keeps_one)
 
 _BRIDGE = "megatron-bridge 0.6.2 training/config.py, CheckpointConfig.finalize"
 
+_FORWARDED = (
+    "save_interval",
+    "most_recent_k",
+    "save_optim",
+    "save_rng",
+    "load_optim",
+    "load_rng",
+    "dist_ckpt_strictness",
+    "async_save",
+    "async_strategy",
+    "use_persistent_ckpt_worker",
+    "ckpt_assume_constant_structure",
+    "fully_parallel_save",
+    "fully_parallel_load",
+    "ckpt_fully_parallel_save_process_group",
+    "ckpt_fully_parallel_load_process_group",
+    "ckpt_fully_parallel_load_exchange_algo",
+    "storage_writers_per_rank",
+    "also_save_hf_checkpoint",
+)
+
+
+def checkpoint_fields(config: RunConfig) -> dict[str, Any]:
+    """Arguments of Bridge's CheckpointConfig that a person set; for the others Bridge's defaults hold.
+
+    With FP8 weights and no optimizer state to come, the fp32 main parameters are read from the checkpoint: made from
+    the FP8 weights they would carry FP8's rounding.
+    """
+    main_params = config.precision.fp8_param is True and config.checkpoint.load_optim is False
+    extra = {"load_main_params_from_ckpt": True} if main_params else {}
+    return {**given(config.checkpoint, names=_FORWARDED), **extra}
+
+
 _WHO = "Megatron-Bridge"
 UNSAVED = where(_WHO, text="checkpoint.save is false", test=lambda c: not c.checkpoint.save)
+UNUSED = where(
+    _WHO,
+    text="checkpoint.save is false and checkpoint.load is null",
+    test=lambda c: not c.checkpoint.save and c.checkpoint.load is None,
+)
+WITHOUT_STEPS = where(
+    "the job", text="the job takes no steps", test=lambda c: c.job.kind in (JobKind.setup, JobKind.convert)
+)
+IN_FOREGROUND = where(_WHO, text="checkpoint.async_save is false", test=lambda c: not c.checkpoint.async_save)
 IN_BACKGROUND = where(_WHO, text="checkpoint.async_save is true", test=lambda c: c.checkpoint.async_save)
 COLOCATED_IN_BACKGROUND = where(
     "generation",
     text="checkpoint.async_save is true and generation is colocated",
     test=lambda c: c.checkpoint.async_save and c.generation.colocated,
 )
+
+_SAVE_READS = (
+    "save_interval most_recent_k save_optim save_rng fully_parallel_save ckpt_fully_parallel_save_process_group "
+    "storage_writers_per_rank"
+)
+_LOAD_READS = (
+    "load_optim load_rng dist_ckpt_strictness fully_parallel_load ckpt_fully_parallel_load_process_group "
+    "ckpt_fully_parallel_load_exchange_algo"
+)
+
+
+def _keys(first: int, *, names: str) -> dict[str, str]:
+    return {f"CK{first + i:03d}": f"checkpoint.{name}" for i, name in enumerate(names.split())}
+
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
@@ -45,5 +114,64 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "weights in between, and older ones are written",
         source="megatron-core 0.19.2 dist_checkpointing/strategies/torch.py, use_cached_data_structure",
         reads=("checkpoint.async_save", "generation.colocated"),
+    ),
+    Requirement(
+        code="CK004",
+        key="checkpoint.save",
+        want=Equals(False),
+        when=WITHOUT_STEPS,
+        why="there is nothing to save: the weights are the checkpoint's",
+        source="launcher/jobs/__init__.py",
+        reads=("job.kind",),
+    ),
+    Requirement(
+        code="CK005",
+        key="checkpoint.async_strategy",
+        want=OneOf((None, AsyncStrategy.mcore)),
+        when=IN_BACKGROUND,
+        severity=Severity.WARNING,
+        why="nvidia-resiliency-ext is not among this package's dependencies; where it is not installed Bridge takes "
+        "megatron-core's writer without a word",
+        source="megatron-core 0.19.2 dist_checkpointing/strategies/torch.py, get_async_strategy",
+        reads=("checkpoint.async_save",),
+    ),
+    *(
+        Requirement(
+            code=code,
+            key=f"checkpoint.{name}",
+            want=want,
+            why=why,
+            source="megatron-bridge 0.6.2 training/checkpointing.py",
+        )
+        for code, name, want, why in (
+            ("CK006", "save_interval", Between(low=1), "it counts optimizer steps"),
+            ("CK007", "storage_writers_per_rank", Between(low=1), "it counts writers"),
+            ("CK008", "most_recent_k", KEEPS_ONE, "with 0 Bridge removes the save it has just written"),
+        )
+    ),
+    *unread(
+        _keys(10, names=_SAVE_READS), when=UNSAVED, why="nothing is saved", source=_BRIDGE, reads=("checkpoint.save",)
+    ),
+    *unread(
+        _keys(17, names="ckpt_assume_constant_structure also_save_hf_checkpoint"),
+        off=False,
+        when=UNSAVED,
+        why="nothing is saved",
+        source=_BRIDGE,
+        reads=("checkpoint.save",),
+    ),
+    *unread(
+        _keys(20, names=_LOAD_READS),
+        when=UNUSED,
+        why="nothing is resumed",
+        source=_BRIDGE,
+        reads=("checkpoint.save", "checkpoint.load"),
+    ),
+    *unread(
+        _keys(30, names="async_strategy use_persistent_ckpt_worker"),
+        when=IN_FOREGROUND,
+        why="nothing is written in the background",
+        source=_BRIDGE,
+        reads=("checkpoint.async_save",),
     ),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from multiprocessing.managers import BaseProxy
 
 import torch
 from megatron.core import parallel_state
+from megatron.core.dist_checkpointing.strategies import async_utils, filesystem_async
+from megatron.core.num_microbatches_calculator import destroy_num_microbatches_calculator
+from megatron.core.rerun_state_machine import destroy_rerun_state_machine
 from torch.distributed import HashStore, Store
 
 from launcher.schema import PlatformKind, RunConfig
@@ -28,7 +32,7 @@ def join_world(config: RunConfig, *, store: Store, rank: int, world_size: int) -
 
 
 @contextmanager
-def world_of_one(config: RunConfig) -> Iterator[None]:
+def world_of_one(config: RunConfig) -> Generator[None]:
     """A world with this process alone, for work that one rank does before the ranks meet (a conversion)."""
     torch.distributed.init_process_group(backend_of(config), store=HashStore(), rank=0, world_size=1)
     try:
@@ -38,8 +42,30 @@ def world_of_one(config: RunConfig) -> Iterator[None]:
 
 
 def leave_world() -> None:
-    """Drop Megatron's groups and torch.distributed; harmless where neither was set up."""
+    """Drop background writers, Megatron's groups and counters, and torch.distributed; harmless where there are none.
+
+    A writer left alone outlives its rank: fifty of them, each with torch imported, once ate a machine. And it keeps
+    the number of its last call: ranks that joined a second world with other numbers stopped at "Unmatched async
+    calls". A save that still runs is given up here; `Saves.close` is what waits for it.
+    """
+    _end_writers()
+    destroy_num_microbatches_calculator()
+    destroy_rerun_state_machine()
     if parallel_state.is_initialized():
         parallel_state.destroy_model_parallel()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+def _end_writers() -> None:
+    queue, caller = async_utils.AsyncCallsQueue, async_utils.PersistentAsyncCaller
+    if queue._persistent_caller is not None:  # pyright: ignore[reportPrivateUsage]
+        queue._persistent_caller.close(abort=True)  # pyright: ignore[reportPrivateUsage]
+        queue._persistent_caller = None  # pyright: ignore[reportPrivateUsage]
+    process = caller._persistent_process  # pyright: ignore[reportPrivateUsage]  started, and never given a save
+    if process is not None:
+        process.kill()
+        process.join()
+        caller._persistent_process = None  # pyright: ignore[reportPrivateUsage]
+    if isinstance(filesystem_async._results_queue, BaseProxy):  # pyright: ignore[reportPrivateUsage]
+        filesystem_async._results_queue = None  # pyright: ignore[reportPrivateUsage]  its manager ends with it

@@ -1,4 +1,4 @@
-"""Generation. Owns the model's fields that the engine reads, the environment, the rules about graphs and sampling.
+"""Generation. Owns the fields the model is built with, the environment, the rules about graphs and sampling.
 
 Those about the engine's sizes are in `megatron_setup.engine`; what it is handed is in `zero_kl.inference`. Torch-free.
 """
@@ -6,25 +6,29 @@ Those about the engine's sizes are in `megatron_setup.engine`; what it is handed
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.requirement import Between, Check, Equals, Finding, Requirement, Subject, show
-from launcher.schema import PlatformKind, RunConfig
+from launcher.requirement import Between, Check, Condition, Equals, Finding, OneOf, Requirement, Subject, show
+from launcher.schema import Backend, PlatformKind, RunConfig
 from launcher.schema.generation import InferenceCudaGraphScope, LogprobsMode
 from launcher.schema.performance import CudaGraphImpl
 from megatron_setup import engine
-from megatron_setup.rows import SwitchedOff, above_zero, where
+from megatron_setup.rows import SwitchedOff, above_zero, has_experts, where
 
 _ENGINE = "megatron-core 0.19.2 inference/engines/dynamic_engine.py"
 _CONTROLLER = "megatron-core 0.19.2 inference/text_generation_controllers/text_generation_controller.py"
 _SAMPLING = "megatron-core 0.19.2 inference/sampling/torch_sampling.py"
 _INFERENCE = "megatron-core 0.19.2 inference/config.py"
 _GRAPHS = "megatron-core 0.19.2 transformer/cuda_graph_config.py"
+_DISPATCHER = "megatron-core 0.19.2 transformer/moe/token_dispatcher.py"
 
 
 def provider_fields(config: RunConfig) -> dict[str, Any]:
-    """CUDA graphs of decode, which belong to the model's layers, and the seed of sampling."""
+    """The seed of sampling, and no CUDA graphs: layers built with them would capture the training forward.
+
+    `zero_kl.graphs` gives them to the layers while an engine lives.
+    """
     return {
-        "cuda_graph_impl": config.generation.cuda_graph_impl,
-        "inference_cuda_graph_scope": config.generation.inference_cuda_graph_scope,
+        "cuda_graph_impl": CudaGraphImpl.none,
+        "inference_cuda_graph_scope": InferenceCudaGraphScope.none,
         "inference_sampling_seed": config.job.seed,
     }
 
@@ -60,6 +64,18 @@ TOP_K = where(_ENGINE_NEEDS, text="top_k is on", test=lambda c: c.generation.top
 DRAFTED = where(
     _ENGINE_NEEDS, text="num_speculative_tokens is over 0", test=lambda c: c.generation.num_speculative_tokens > 0
 )
+GRAPHS = where(
+    _ENGINE_NEEDS,
+    text="generation.cuda_graph_impl is local",
+    test=lambda c: c.generation.cuda_graph_impl is CudaGraphImpl.local,
+)
+EXPERTS = Condition(who=_ENGINE_NEEDS, text="the model has experts", test=has_experts)
+OWN_DISPATCHER = where(
+    "",
+    text="zero_kl.backend is te_native or megatron",
+    test=lambda c: c.zero_kl.backend in (Backend.te_native, Backend.megatron),
+)
+UPSTREAM_DISPATCHER = where("", text="zero_kl.backend is none", test=lambda c: c.zero_kl.backend is Backend.none)
 GRAPH_READS: Mapping[str, Any] = {
     "generation.num_cuda_graphs": 0,
     "generation.inference_cuda_graph_scope": InferenceCudaGraphScope.none,
@@ -69,15 +85,6 @@ GRAPH_READS: Mapping[str, Any] = {
 """Read only where decode is captured; with their values when off."""
 
 GRAPH_ROWS: tuple[Requirement, ...] = (
-    Requirement(
-        code="GE001",
-        key="generation.cuda_graph_impl",
-        want=SwitchedOff((CudaGraphImpl.none,), followers=GRAPH_READS),
-        when=THIS_VERSION,
-        why="each measurement makes its engine anew, and a graph would keep the KV cache of the last one; "
-        "nor may the training forward between them be captured",
-        source="zero_kl/generate.py; megatron-core 0.19.2 transformer/cuda_graphs.py, delete_cuda_graphs",
-    ),
     *(
         Requirement(
             code=code,
@@ -89,6 +96,60 @@ GRAPH_ROWS: tuple[Requirement, ...] = (
             reads=("generation.cuda_graph_impl",),
         )
         for code, (key, off) in zip(("GE002", "GE003", "GE004", "GE005"), GRAPH_READS.items(), strict=True)
+    ),
+    Requirement(
+        code="GE006",
+        key="generation.cuda_graph_impl",
+        want=SwitchedOff((CudaGraphImpl.none, CudaGraphImpl.local), followers=GRAPH_READS),
+        when=THIS_VERSION,
+        why="the engine captures its steps with megatron-core's own graphs and with no others",
+        source=f"{_GRAPHS}, ALLOWED_INFERENCE_SCOPES",
+    ),
+    Requirement(
+        code="GE007",
+        key="generation.inference_cuda_graph_scope",
+        want=OneOf((InferenceCudaGraphScope.layer, InferenceCudaGraphScope.block)),
+        when=GRAPHS,
+        why="without an owner nothing is captured",
+        source=f"{_GRAPHS}, ALLOWED_INFERENCE_SCOPES",
+        reads=("generation.cuda_graph_impl",),
+    ),
+    Requirement(
+        code="GE008",
+        key="generation.num_cuda_graphs",
+        want=Between(low=1),
+        when=GRAPHS,
+        why="with no batch size captured every step runs without a graph",
+        source="megatron-core 0.19.2 inference/batch_dimensions_utils.py",
+        reads=("generation.cuda_graph_impl",),
+    ),
+    Requirement(
+        code="GE009",
+        key="moe.moe_pad_experts_for_cuda_graph_inference",
+        want=Equals(True),
+        when=GRAPHS & EXPERTS & UPSTREAM_DISPATCHER,
+        why="the dispatcher sends the rows per expert to the host and waits, which no graph can hold; "
+        "padding fixes their number",
+        source=f"{_DISPATCHER}, _maybe_dtoh_and_synchronize",
+        reads=("generation.cuda_graph_impl", "zero_kl.backend"),
+    ),
+    Requirement(
+        code="GE016",
+        key="moe.moe_pad_experts_for_cuda_graph_inference",
+        want=Equals(False),
+        when=GRAPHS & EXPERTS & OWN_DISPATCHER,
+        why="there each expert has a row for every token of a captured step, and the router pads nothing",
+        source="zero_kl/kernels/moe.py",
+        reads=("generation.cuda_graph_impl", "zero_kl.backend"),
+    ),
+    Requirement(
+        code="GE017",
+        key="parallelism.expert_model_parallel_size",
+        want=Equals(1),
+        when=GRAPHS & EXPERTS & OWN_DISPATCHER,
+        why="ranks that share experts would exchange a row for every token and expert",
+        source="zero_kl/kernels/moe.py",
+        reads=("generation.cuda_graph_impl", "zero_kl.backend"),
     ),
 )
 

@@ -1,6 +1,6 @@
 """Optimizer and gradient reduction. Owns the arguments of megatron-core's OptimizerConfig and of its
-DistributedDataParallelConfig, and the rules about reduction; those about the update are in
-`megatron_setup.update_rule`. Torch-free.
+DistributedDataParallelConfig, and the rules about reduction; those about the update and its schedule are in
+`megatron_setup.update_rule` and `megatron_setup.scheduler`. Torch-free.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from launcher.requirement import Condition, Equals, OneOf, Requirement
 from launcher.schema import Dtype, JobKind, RunConfig
 from launcher.schema.precision import Fp8Recipe
-from megatron_setup import update_rule
+from megatron_setup import scheduler, update_rule
 from megatron_setup.precision import fp8_recipe
 from megatron_setup.rows import given, unread, where
 
@@ -18,6 +18,7 @@ _DDP = "megatron-core 0.19.2 distributed/distributed_data_parallel.py"
 _OPTIMIZER = (
     "optimizer",
     "lr",
+    "min_lr",
     "weight_decay",
     "adam_beta1",
     "adam_beta2",
@@ -92,6 +93,12 @@ def ddp_fields(config: RunConfig) -> dict[str, Any]:
     }
 
 
+def batch_size(config: RunConfig) -> int:
+    """Sequences of one optimizer step, over all replicas."""
+    given_size = config.performance.global_batch_size
+    return config.job.num_prompts if given_size is None else given_size
+
+
 _MCORE = "megatron-core"
 LATE_GATHER = where(_MCORE, text="overlap_param_gather is true", test=lambda c: c.optimizer.overlap_param_gather)
 NO_LATE_GATHER = where(
@@ -149,6 +156,15 @@ REDUCTION_ROWS: tuple[Requirement, ...] = (
         source=_DDP,
         reads=("optimizer.calculate_per_token_loss",),
     ),
+    Requirement(
+        code="OP007",
+        key="performance.global_batch_size",
+        want=Equals(None),
+        when=MISMATCH,
+        why="a step is taken on what one measurement has sampled: job.num_prompts sequences",
+        source="launcher/jobs/mismatch.py",
+        reads=("job.kind",),
+    ),
     *unread(
         {"OP006": "optimizer.ddp.bucket_size"},
         when=REDUCED_AT_THE_END,
@@ -158,4 +174,4 @@ REDUCTION_ROWS: tuple[Requirement, ...] = (
     ),
 )
 
-REQUIREMENTS: tuple[Requirement, ...] = REDUCTION_ROWS + update_rule.ROWS
+REQUIREMENTS: tuple[Requirement, ...] = REDUCTION_ROWS + update_rule.ROWS + scheduler.ROWS

@@ -43,10 +43,13 @@ class _Outcome:
     time_s: float = field(default_factory=time.monotonic)
 
 
-def run_world[R](function: Callable[..., R], *, num_ranks: int, timeout_s: float = 60.0, **arguments: Any) -> list[R]:
+def run_world[R](
+    function: Callable[..., R], *, num_ranks: int, timeout_s: float = 60.0, joined: bool = True, **arguments: Any
+) -> list[R]:
     """Run `function(**arguments)` on `num_ranks` gloo ranks and return their (picklable) results, by rank.
 
-    The ranks have RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set and torch.distributed initialised.
+    The ranks have RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT set and, where `joined`, torch.distributed
+    initialised.
     Raises RankError with the first failing rank's traceback, TimeoutError naming the ranks that hang (their stacks go
     to stderr). In every case no process is left when it returns.
     """
@@ -57,7 +60,7 @@ def run_world[R](function: Callable[..., R], *, num_ranks: int, timeout_s: float
         for rank in range(num_ranks):
             ours, theirs = context.Pipe(duplex=False)
             environment = _environment(rank=rank, num_ranks=num_ranks, port=port)
-            process = context.Process(target=_rank_main, args=(function, arguments, environment, theirs))
+            process = context.Process(target=_rank_main, args=(function, arguments, environment, theirs, joined))
             process.start()
             theirs.close()  # the rank has its own copy; ours would keep the pipe open after its death
             ranks.append(_Rank(rank, process, ours))
@@ -81,15 +84,21 @@ def _environment(*, rank: int, num_ranks: int, port: int) -> dict[str, str]:
 
 
 def _rank_main(
-    function: Callable[..., Any], arguments: dict[str, Any], environment: dict[str, str], pipe: Connection
+    function: Callable[..., Any],
+    arguments: dict[str, Any],
+    environment: dict[str, str],
+    pipe: Connection,
+    joined: bool,
 ) -> None:
     faulthandler.register(signal.SIGUSR1, file=_STDERR)
     os.environ.update(environment)
     try:
-        dist.init_process_group("gloo")
+        if joined:
+            dist.init_process_group("gloo")
         result = function(**arguments)
-        dist.barrier()  # a rank that leaves early takes the store and its connections with it
-        dist.destroy_process_group()
+        if joined:
+            dist.barrier()  # a rank that leaves early takes the store and its connections with it
+            dist.destroy_process_group()
     except Exception:  # noqa: BLE001 - every failure is raised again in the parent
         pipe.send(_Outcome(None, traceback=traceback.format_exc()))
         raise SystemExit(1) from None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from launcher.schema import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +23,13 @@ class MicroBatch:
     positions: torch.Tensor
     targets: torch.Tensor
     lengths: tuple[int, ...]
+
+
+def row_multiple(config: RunConfig) -> int:
+    """Rows are padded to a multiple of this: what was asked for, and whole shares where sequences are split over TP."""
+    parallelism = config.parallelism
+    shares = parallelism.tensor_model_parallel_size if parallelism.sequence_parallel else 1
+    return math.lcm(config.performance.make_sequence_length_divisible_by, shares)
 
 
 def padded_length(sequences: Sequence[Sequence[int]], *, multiple: int) -> int:

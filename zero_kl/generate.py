@@ -21,7 +21,8 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 
 from launcher.errors import ExperimentError
 from launcher.schema import RunConfig
-from zero_kl.inference import inference_fields, sampling_fields
+from zero_kl.graphs import capturable
+from zero_kl.inference import graph_fields, inference_fields, sampling_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,19 @@ def generate(
     group calls this with the same prompts. Raises ExperimentError where the engine gives up on a request.
     """
     model.eval()
+    with capturable(model, fields=graph_fields(config.generation)):
+        return _generate(model, prompts=prompts, tokenizer=tokenizer, config=config, on_finished=on_finished)
+
+
+def _generate(
+    model: GPTModel,
+    *,
+    prompts: Sequence[Sequence[int]],
+    tokenizer: Any,
+    config: RunConfig,
+    on_finished: Callable[[int, int], None],
+) -> list[Sampled]:
+    """One engine's life; it captures its graphs, if any, when it is made."""
     context = DynamicInferenceContext(
         model_config=model.config, inference_config=_inference_config(model, config=config)
     )

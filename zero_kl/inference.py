@@ -1,6 +1,6 @@
-"""What generation hands to megatron-core's engine: the arguments of InferenceConfig and of SamplingParams.
+"""What generation hands to megatron-core's engine: arguments of InferenceConfig and SamplingParams, fields of graphs.
 
-Owns no rule and no model field; those are in `megatron_setup.generation`. Torch-free.
+Owns no rule and no field that the model is built with; those are in `megatron_setup.generation`. Torch-free.
 """
 
 from __future__ import annotations
@@ -46,4 +46,15 @@ def sampling_fields(generation: GenerationConfig) -> dict[str, Any]:
         "return_log_probs": True,
         "skip_prompt_log_probs": True,
         "termination_id": -1,
+    }
+
+
+def graph_fields(generation: GenerationConfig) -> dict[str, str]:
+    """Fields of the model's configuration that make an engine capture its decode steps, in upstream's spelling.
+
+    They hold for the life of an engine only (`zero_kl.graphs`).
+    """
+    return {
+        "cuda_graph_impl": generation.cuda_graph_impl.value,
+        "inference_cuda_graph_scope": generation.inference_cuda_graph_scope.value,
     }

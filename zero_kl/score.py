@@ -33,7 +33,7 @@ def score(
     `on_batch(done, total)` is called per micro-batch on the stage that has them.
     """
     length = padded_length(sequences, multiple=row_multiple)
-    batches = micro_batches(sequences, micro_batch_size=micro_batch_size, length=length, device=_device())
+    batches = micro_batches(sequences, micro_batch_size=micro_batch_size, length=length, device=this_device())
     done: list[torch.Tensor] = []
 
     def collect(logits: torch.Tensor, *, batch: MicroBatch, non_loss_data: bool) -> None:
@@ -43,7 +43,7 @@ def score(
         on_batch(len(done), len(sequences))
 
     with torch.no_grad():
-        _run_schedule(model, batches=batches, loss=collect, forward_only=True)
+        run_schedule(model, batches=batches, loss=collect, forward_only=True)
     return done
 
 
@@ -62,7 +62,7 @@ def policy_gradient_step(
     Averaged per token over all ranks (`calculate_per_token_loss`).
     """
     length = padded_length(sequences, multiple=row_multiple)
-    batches = micro_batches(sequences, micro_batch_size=micro_batch_size, length=length, device=_device())
+    batches = micro_batches(sequences, micro_batch_size=micro_batch_size, length=length, device=this_device())
     weights = iter(_weights(prompt_lengths, advantages=advantages, batches=batches))
 
     def loss(logits: torch.Tensor, *, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
@@ -73,7 +73,7 @@ def policy_gradient_step(
     for chunk in model:
         chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
     optimizer.zero_grad()
-    _run_schedule(model, batches=batches, loss=loss, forward_only=False)
+    run_schedule(model, batches=batches, loss=loss, forward_only=False)
     optimizer.step()
 
 
@@ -93,9 +93,13 @@ def _weights(
         yield weight.to(batch.tokens.device), mask.to(batch.tokens.device)
 
 
-def _run_schedule(
+def run_schedule(
     model: list[MegatronModule], *, batches: Sequence[MicroBatch], loss: LossFunction, forward_only: bool
-) -> None:
+) -> list[Any]:
+    """One forward (and backward) over all micro-batches by Megatron's schedule, in training mode.
+
+    `loss(logits, batch=...)` is called on the last stage; returned is what it reported per micro-batch, there alone.
+    """
     for chunk in model:
         chunk.train()
 
@@ -107,7 +111,7 @@ def _run_schedule(
 
     size, length = batches[0].tokens.shape
     schedule: Any = get_forward_backward_func()
-    schedule(
+    return schedule(
         forward_step_func=forward_step,
         data_iterator=[iter(batches) for _ in model] if len(model) > 1 else iter(batches),
         model=model if len(model) > 1 else model[0],
@@ -125,5 +129,11 @@ def is_scoring_rank() -> bool:
     return parallel_state.is_pipeline_last_stage(ignore_virtual=True)
 
 
-def _device() -> torch.device:
+def is_first_of_its_replica() -> bool:
+    """True on one rank of those that hold the same sequences' log-probabilities: the first over TP and CP."""
+    return parallel_state.get_tensor_model_parallel_rank() == 0 and parallel_state.get_context_parallel_rank() == 0
+
+
+def this_device() -> torch.device:
+    """This rank's GPU, or the CPU where there is none."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")

@@ -6,18 +6,28 @@ Imported only inside a worker: everything below here may import torch.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from launcher.paths import AttemptPaths
+from launcher.paths import AttemptPaths, RunPaths
 from launcher.placement import Placement, open_store
 from launcher.records import ProgressWriter
 from launcher.schema import Backend, JobKind, PlatformKind, RunConfig
 
+if TYPE_CHECKING:
+    from megatron_setup.apply import Setup
+
+
+class Job(Protocol):
+    """What is done with a model that is set up; its imports are its own."""
+
+    def __call__(self, setup: Setup, *, paths: AttemptPaths) -> None: ...
+
 
 @contextmanager
-def platform(config: RunConfig, *, local_rank: int) -> Iterator[None]:
+def platform(config: RunConfig, *, local_rank: int) -> Generator[None]:
     """The platform and the kernels the configuration asks for, in force inside the block; on a GPU, this rank's."""
     with ExitStack() as stack:
         if config.platform.kind is PlatformKind.cpu:
@@ -47,7 +57,7 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
     """Set the platform up and run `job.kind`; the world is left again also after an error."""
     progress("load libraries", done=0, total=1)
     with platform(config, local_rank=placement.local_rank):
-        from launcher.jobs.mismatch import measure_mismatch
+        from launcher.jobs.stages import write_stages
         from megatron_setup.apply import Setup, apply
         from megatron_setup.distributed import leave_world
 
@@ -59,16 +69,51 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
             store=open_store(placement, address_file=paths.rendezvous),
             progress=progress,
             check_provider=_refuse_unsupported if config.zero_kl.required else _accept,
+            saves_folder=paths.saves,
+            container_file=paths.megatron,
+            resume_from=_resume_from(config, paths=paths),
         )
         try:
             if config.job.kind is JobKind.convert:
                 apply(setup, until="convert checkpoint")
                 return
             apply(setup)
-            if config.job.kind is JobKind.mismatch:
-                measure_mismatch(setup, paths=paths)
+            write_stages(setup, path=paths.stages)
+            _JOBS[config.job.kind](setup, paths=paths)
+            setup.saves.close()
         finally:
             leave_world()
+
+
+def _resume_from(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
+    """Folders of saves to go on from: the one asked for, or those of this run's attempts so far.
+
+    With force=true a run is repeated from its beginning, and only a requeued attempt goes on from its own saves.
+    """
+    if config.checkpoint.load is not None:
+        return (Path(config.checkpoint.load),)
+    attempts = [paths] if config.force else RunPaths(paths.root.parent).attempts()
+    return tuple(attempt.saves for attempt in attempts)
+
+
+def _mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
+    from launcher.jobs.mismatch import measure_mismatch
+
+    measure_mismatch(setup, paths=paths)
+
+
+def _train(setup: Setup, *, paths: AttemptPaths) -> None:
+    from launcher.jobs.train import train
+
+    train(setup, paths=paths)
+
+
+def _stop(setup: Setup, *, paths: AttemptPaths) -> None:
+    """The set-up was the job."""
+    del setup, paths
+
+
+_JOBS: Mapping[JobKind, Job] = {JobKind.mismatch: _mismatch, JobKind.train: _train, JobKind.setup: _stop}
 
 
 def _refuse_unsupported(provider: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable
@@ -15,20 +14,20 @@ import torch
 from megatron.bridge.inference.text_generation import HFTokenizerAdapter
 from megatron.core import parallel_state
 from megatron.core.utils import unwrap_model
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from launcher.errors import ConfigError
 from launcher.files import read_json
 from launcher.paths import AttemptPaths
-from launcher.schema import RunConfig
 from launcher.schema.layout import derive_layout
-from megatron_setup.apply import Setup
+from megatron_setup.apply import Setup, finish_step
 from megatron_setup.hf_folder import count_parameters
+from zero_kl.batches import row_multiple
 from zero_kl.generate import Sampled, generate
 from zero_kl.measure import Response, compare
 from zero_kl.prompts import random_prompts, read_prompts
 from zero_kl.report import write_report
-from zero_kl.score import is_scoring_rank, policy_gradient_step, score
+from zero_kl.score import is_first_of_its_replica, is_scoring_rank, policy_gradient_step, score
 from zero_kl.verdict import Measurement, Report, Throughput
 
 
@@ -49,10 +48,10 @@ class Round:
 def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     """Measure before the first and after each optimizer step; rank 0 writes the report."""
     started = datetime.now().astimezone()
-    tokenizer = load_tokenizer(setup.hf_folder, vocab_size=setup.provider.vocab_size)
+    tokenizer = setup.finished.tokenizer
     measurements: list[Measurement] = []
     throughput: list[Throughput] = []
-    for step in range(setup.config.job.num_steps + 1):
+    for step in range(setup.saves.step, setup.config.job.num_steps + 1):
         current = _measure(setup, tokenizer=tokenizer, step=step)
         measurement, speed = _gather(current, step=step)
         if step < setup.config.job.num_steps:
@@ -63,20 +62,6 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     if setup.rank == 0:
         report = _report(setup, paths=paths, measurements=measurements, throughput=throughput, started=started)
         write_report(report, folder=paths.root)
-
-
-def load_tokenizer(folder: Path, *, vocab_size: int) -> PreTrainedTokenizerBase:
-    """The checkpoint's tokenizer. Raises ConfigError where it cannot be loaded or its ids do not fit the model."""
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"error: {folder} holds no tokenizer that can be loaded: {error}") from error
-    if len(tokenizer) > vocab_size:
-        raise ConfigError(
-            f"error: the tokenizer in {folder} has {len(tokenizer)} ids, the model's vocabulary has {vocab_size}\n"
-            "  why:    it is another model's: an id beyond the embedding would be out of range"
-        )
-    return tokenizer
 
 
 def _prompts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> list[list[int]]:
@@ -142,20 +127,13 @@ def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> 
     )
 
 
-def row_multiple(config: RunConfig) -> int:
-    """Rows are padded to a multiple of this: what was asked for, and whole shares where sequences are split over TP."""
-    parallelism = config.parallelism
-    shares = parallelism.tensor_model_parallel_size if parallelism.sequence_parallel else 1
-    return math.lcm(config.performance.make_sequence_length_divisible_by, shares)
-
-
 def _shown(setup: Setup, *, stage: str, unit: str) -> Callable[[int, int], None]:
     return lambda done, total: setup.progress(stage, done=done, total=total, unit=unit)
 
 
 def _gather(current: Round, *, step: int) -> tuple[Measurement, Throughput]:
     """All ranks' responses compared as one; every rank gets the figures. Time is the slowest rank's."""
-    mine = _responses(current) if is_scoring_rank() and _is_first_of_its_replica() else []
+    mine = _responses(current) if is_scoring_rank() and is_first_of_its_replica() else []
     tokens = sum(len(s) for s in current.sequences) if mine else 0
     share = (mine, tokens, current.generation_s, current.training_s)
     shares: list[Any] = [None] * torch.distributed.get_world_size()
@@ -168,10 +146,6 @@ def _gather(current: Round, *, step: int) -> tuple[Measurement, Throughput]:
         training_tokens=sum(part[1] for part in shares),
         training_s=max(part[3] for part in shares),
     )
-
-
-def _is_first_of_its_replica() -> bool:
-    return parallel_state.get_tensor_model_parallel_rank() == 0 and parallel_state.get_context_parallel_rank() == 0
 
 
 def _responses(current: Round) -> list[Response]:
@@ -195,7 +169,6 @@ def _train(setup: Setup, *, data: Round, step: int) -> float:
 
     Advantages are drawn: no reward is needed to move weights.
     """
-    assert setup.optimizer is not None, "the setup pipeline was stopped before the optimizer"
     shown = _shown(setup, stage=f"step {step + 1}: train", unit="steps")
     shown(0, 1)
     generator = random.Random(setup.config.job.seed + step)
@@ -209,8 +182,10 @@ def _train(setup: Setup, *, data: Round, step: int) -> float:
         micro_batch_size=setup.config.performance.micro_batch_size,
         row_multiple=row_multiple(setup.config),
     )
+    seconds = time.perf_counter() - started
+    finish_step(setup)
     shown(1, 1)
-    return time.perf_counter() - started
+    return seconds
 
 
 def _report(
@@ -228,14 +203,14 @@ def _report(
         platform=config.platform.kind,
         mode=config.zero_kl.backend,
         model=config.model.name,
-        num_parameters=count_parameters(setup.hf_folder),
+        num_parameters=count_parameters(setup.source.hf_folder),
         layout=(
             f"TP {layout.tensor_model_parallel_size}, PP {layout.pipeline_model_parallel_size}, "
             f"EP {layout.expert_model_parallel_size}, DP {layout.data_parallel_size}"
         ),
         measurements=tuple(measurements),
         throughput=tuple(throughput),
-        stages_s=setup.seconds,
+        stages_s={name: stage.seconds for name, stage in setup.stages.items()},
         config_yaml=paths.resolved.read_text(),
         overrides=tuple(paths.overrides.read_text().splitlines()),
         versions=read_json(paths.versions),

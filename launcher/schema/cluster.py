@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 
 class ClusterKind(Enum):
@@ -30,6 +31,12 @@ class ClusterConfig:
     wait: bool = False
     """Stay until the run ends and exit with its verdict. A local run always does."""
 
+    max_gpu_hours: float | None = None
+    """Refuse a run whose GPUs times time limit cost more. null: no limit."""
+
+    secrets: list[str] = field(default_factory=list[str])
+    """Names of exported variables that the ranks need, such as HF_TOKEN. No file, argument or log gets their values."""
+
     account: str | None = None
     """Slurm account that is charged."""
 
@@ -39,8 +46,14 @@ class ClusterConfig:
     qos: str | None = None
     """Slurm quality of service."""
 
+    reservation: str | None = None
+    """Slurm reservation to run in."""
+
     nodes: int | None = None
     """Nodes. null: the ranks over gpus_per_node; a contradiction is refused."""
+
+    cpus_per_task: int | None = None
+    """Processors of a rank."""
 
     mem: str | None = None
     """Host memory per node, as "0" (all of it) or "200G"."""
@@ -48,23 +61,47 @@ class ClusterConfig:
     constraint: str | None = None
     """Features that the nodes must have."""
 
+    exclude: str | None = None
+    """Nodes to avoid, as "node[3,7-9]"."""
+
     exclusive: bool = False
     """Whole nodes, shared with no other job."""
+
+    nodes_per_nvlink_domain: int | None = None
+    """Nodes that one NVLink domain spans, 18 in a GB200 NVL72. null: no domain is larger than a node."""
+
+    segment: int | None = None
+    """Nodes that must share an NVLink domain. null: derived from the layout where nodes_per_nvlink_domain is set."""
+
+    signal_delay_s: int = 90
+    """How long before the time limit the ranks are warned by a signal, seconds."""
+
+    mail_type: str | None = None
+    """Events to mail about, such as END,FAIL. null: none."""
+
+    mail_user: str | None = None
+    """Who gets the mail. null: who submits."""
 
     setup: list[str] = field(default_factory=list[str])
     """Shell lines before the ranks start: modules, exports."""
 
-    max_gpu_hours: float | None = None
-    """Refuse a run whose GPUs times time limit cost more. null: no limit."""
+    python: str | None = None
+    """Interpreter that runs the worker on the nodes, or in the container. null: the one that submits."""
+
+    srun_args: list[str] = field(default_factory=list[str])
+    """Further arguments of srun, such as --cpu-bind=verbose."""
+
+    sbatch: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Further options of sbatch by name, such as nodelist or licenses; true for one without a value."""
 
     container_image: str | None = None
     """Image for pyxis. null: no container."""
 
     container_mounts: list[str] = field(default_factory=list[str])
-    """SOURCE:TARGET pairs to mount into the container."""
+    """SOURCE:TARGET pairs to mount into the container, beside the folders that the run itself needs."""
 
     container_workdir: str | None = None
-    """Working folder inside the container."""
+    """Working folder inside the container. null: the image's."""
 
-    python: str | None = None
-    """Interpreter that runs the worker on the nodes. null: the one that submits."""
+    container_env: list[str] = field(default_factory=list[str])
+    """Names of exported variables that win over the image's own."""

@@ -5,9 +5,11 @@ from enum import Enum
 
 
 class JobKind(Enum):
-    """mismatch: generate, score, compare, train, again. setup: build and stop. convert: import and stop."""
+    """mismatch: generate, score, compare, train, again. train: supervised steps. setup: build and stop.
+    convert: import and stop."""
 
     mismatch = "mismatch"
+    train = "train"
     setup = "setup"
     convert = "convert"
 
@@ -23,10 +25,10 @@ class JobConfig:
     """First part of the run folder's name. null: made from preset and model."""
 
     num_steps: int = 2
-    """Optimizer steps; one measurement before the first and one after each."""
+    """Optimizer steps; mismatch: one measurement before the first and one after each."""
 
     num_prompts: int = 24
-    """Requests per measurement when prompts are random."""
+    """Requests per measurement when prompts are random; train: sequences per step."""
 
     min_prompt_tokens: int = 1
     """Shortest random prompt."""
@@ -36,6 +38,9 @@ class JobConfig:
 
     prompts: str | None = None
     """A .jsonl file of prompts: {"text": ...} or {"messages": [...]} a line. null: random tokens."""
+
+    reference_kl_weight: float = 0.0
+    """Weight of KL(policy || reference) in the loss of job=train, with model.reference_model. 0: off."""
 
     seed: int = 1234
     """Seed of prompts, sampling and dropout."""

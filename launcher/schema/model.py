@@ -73,7 +73,7 @@ class PeftConfig:
     """First values of the matrix that goes up."""
 
     lora_dtype: Dtype | None = None
-    """Number format of the adapters. null: the model's."""
+    """Number format of adapters beside plain torch linears, which Megatron's models have none of. null: the model's."""
 
     a2a_experimental: bool = False
     """Bridge's all-to-all communication between the two matrices."""
@@ -87,13 +87,13 @@ class DraftConfig:
     """false: off."""
 
     hf_path: str | None = None
-    """A Hugging Face folder or Hub id with the draft's weights. null: random."""
+    """A local Hugging Face folder with an EAGLE-3 draft's weights. null: random."""
 
     num_layers: int = 1
     """Decoder layers of the draft."""
 
     aux_layer_indices: list[int] | None = None
-    """Policy layers, from 0, whose outputs the draft reads. null: an early, a middle and a late one."""
+    """Policy layers, from 0 and ascending, whose outputs the draft reads. null: an early, a middle and a late one."""
 
     loss_weight: float = 1.0
     """Weight of the draft's loss beside the policy's."""

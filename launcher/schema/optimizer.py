@@ -43,7 +43,7 @@ class WeightDecayStyle(Enum):
 class SchedulerConfig:
     """Learning rate and weight decay over steps. null leaves Bridge's default."""
 
-    lr_decay_style: LrDecayStyle | None = None
+    lr_decay_style: LrDecayStyle = LrDecayStyle.constant
     """How the learning rate falls from optimizer.lr to optimizer.min_lr."""
 
     lr_decay_iters: int | None = None
@@ -104,7 +104,7 @@ class OptimizerConfig:
     lr: float = 1e-3
     """Learning rate after warm-up."""
 
-    min_lr: float | None = None
+    min_lr: float = 0.0
     """Learning rate at the end of the decay."""
 
     weight_decay: float = 0.01

@@ -48,6 +48,8 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
     """
 
     config: TransformerConfig
+    return_layernorm_output = False
+    """Transformer Engine's switch: the output comes as a pair with what the norm made, for LoRA's adapter."""
 
     def __init__(
         self,
@@ -89,14 +91,15 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
 
     def forward(
         self, input_: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
         """[s, b, input_size] -> [s, b, output_size / tp], and the bias where it is not yet added."""
         shape, eps = input_.shape[-1:], self.config.layernorm_epsilon
         if self.config.normalization == "RMSNorm":
             normed = rms_norm(input_, shape, self.layer_norm_weight, eps)
         else:
             normed = layer_norm(input_, shape, self.layer_norm_weight, self.layer_norm_bias, eps)
-        return super().forward(normed, weight, runtime_gather_output)
+        output, bias = super().forward(normed, weight, runtime_gather_output)
+        return ((output, normed) if self.return_layernorm_output else output), bias
 
 
 def _check_norm(config: TransformerConfig) -> None:

@@ -82,9 +82,12 @@ MEGATRON = (
         why="Bridge turns fusions of Transformer Engine on for Llama and Qwen MoE, and megatron-core refuses them",
     ),
     Replacement(
-        targets=("megatron.core.models.gpt.gpt_layer_specs.TESpecProvider",),
+        targets=(
+            "megatron.core.models.gpt.gpt_layer_specs.TESpecProvider",
+            "megatron.core.extensions.transformer_engine_spec_provider.TESpecProvider",
+        ),
         by=f"{_LAYERS}.SpecProvider",
-        why="Bridge and megatron-core ask Transformer Engine for the modules of a layer",
+        why="Bridge and megatron-core ask Transformer Engine for the modules of a layer; multi-latent attention asks again",
     ),
     Replacement(
         targets=(
@@ -137,6 +140,22 @@ MEGATRON = (
         targets=("megatron.core.transformer.moe.token_dispatcher.maybe_move_tensor_to_cpu",),
         by="megatron_setup.cpu.token_dispatcher.maybe_move_tensor_to_cpu",
         why="leaves split sizes that are on the CPU already as tensors, which all_to_all refuses",
+    ),
+    Replacement(
+        targets=(
+            "megatron.bridge.peft.utils.HAVE_TE",
+            "megatron.bridge.peft.module_matcher.HAVE_TE_COL_LINEAR",
+            "megatron.bridge.peft.module_matcher.HAVE_TE_LN_COL_LINEAR",
+            "megatron.bridge.peft.module_matcher.HAVE_TE_ROW_LINEAR",
+        ),
+        by=Constant(False),
+        why="LoRA compares linears with Transformer Engine's, which are no classes here: isinstance raises TypeError",
+    ),
+    Replacement(
+        targets=("megatron.bridge.peft.lora.get_adapter_attributes_from_linear",),
+        by="megatron_setup.cpu.adapters.adapter_attributes",
+        why="LoRA asks Transformer Engine's fused norm and linear for the norm's output, and no other class: an "
+        "adapter would read what comes before the norm",
     ),
     Replacement(
         targets=("megatron.core.dist_checkpointing.strategies.filesystem_async._results_queue",),

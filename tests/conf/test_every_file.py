@@ -32,7 +32,7 @@ NEEDS = {
 }
 """What an option needs beside it for the rules to hold; the others need nothing."""
 
-NOT_BUILT = {"checkpoint=save": "PD200", "generation=graphs": "GE001"}
+NOT_BUILT = {"checkpoint=save": "PD200"}
 """Options whose duty is not built yet, by the row that refuses them."""
 
 

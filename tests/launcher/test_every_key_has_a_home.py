@@ -24,7 +24,7 @@ from megatron_setup import tables
 from megatron_setup.optimizer import ddp_fields, optimizer_fields
 from megatron_setup.performance import rng_fields
 from tests.other_values import with_another_value
-from zero_kl.inference import inference_fields, sampling_fields
+from zero_kl.inference import graph_fields, inference_fields, sampling_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,6 +36,7 @@ SINKS: dict[str, Sink] = {
     "DistributedDataParallelConfig": ddp_fields,
     "InferenceConfig": inference_fields,
     "SamplingParams": lambda c: sampling_fields(c.generation),
+    "the engine's graphs": lambda c: graph_fields(c.generation),
     "the random state": rng_fields,
     "the environment": environment,
     "the layout": lambda c: vars(derive_layout(c)),

@@ -23,13 +23,13 @@ def _convert(config: RunConfig, *, folder: Path) -> Path:
     from megatron.core import parallel_state
 
     from megatron_setup.convert import convert_with_bridge
-    from megatron_setup.model_import import newest_iteration
+    from megatron_setup.iterations import newest_save
     from megatron_setup.random_model import make_random_hf_model
 
     make_random_hf_model(folder / "hf", hf_config=config.model.hf_config, dtype="bfloat16", seed=0)
     convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
     parallel_state.destroy_model_parallel()
-    return newest_iteration(folder / "megatron")
+    return newest_save(folder / "megatron").path
 
 
 def _checkpoint(words: Sequence[str], *, folder: Path) -> str:

@@ -23,13 +23,12 @@ def enabled(backend: Backend) -> Iterator[None]:
             from megatron.core.transformer.custom_layers.batch_invariant_kernels import set_batch_invariant_mode
 
             stack.enter_context(set_batch_invariant_mode(True))
-        if backend is Backend.te_native:
-            from zero_kl.kernels.te_native import starved
-
-            stack.enter_context(starved())
         if backend in (Backend.te_native, Backend.megatron):
             from launcher.patches import applied
             from zero_kl.kernels.moe import PATCHES
+            from zero_kl.kernels.te_native import starved
 
+            # Also under `megatron`: its kernels do not replace Transformer Engine's grouped GEMM, which experts use.
+            stack.enter_context(starved())
             stack.enter_context(applied(PATCHES))
         yield

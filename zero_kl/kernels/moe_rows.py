@@ -1,4 +1,4 @@
-"""MoE permute and unpermute whose sums over a token's experts have one order, forward and backward.
+"""Rows of experts whose sums over a token's experts have one order, forward and backward.
 
 megatron-core 0.19.2 combines expert outputs with `scatter_add_` in BF16: atomics add a token's top-k rows in the order
 they happen to arrive, so the result is not even equal from run to run (16 experts, top-4, hidden 2048: 0.7 % of layer
@@ -7,6 +7,7 @@ they happen to arrive, so the result is not even equal from run to run (16 exper
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,14 +17,40 @@ from torch.autograd.function import once_differentiable
 _BLOCK = 1024
 
 
-def rows_of_tokens(sorted_indices: Tensor, *, num_tokens: int) -> Tensor:
-    """[num_tokens, k]: where in the permuted order each token's rows are, ascending.
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Where the rows of each token are, its experts in ascending order. Rows are grouped by expert."""
 
-    sorted_indices: [num_tokens * k], the token of each permuted row. Every token has the same k (no token is dropped).
+    index: Tensor
+    """[num_tokens, k] int64: the token's rows."""
+
+    experts: Tensor
+    """[num_tokens, k] int64: the experts they belong to."""
+
+    num_rows: int
+
+
+def packed_rows(routing_map: Tensor, *, k: int) -> Rows:
+    """megatron-core's own order: each expert has a row for each of its tokens.
+
+    routing_map: [num_tokens, num_experts] bool with exactly k experts a token (none is dropped).
     """
-    k, remainder = divmod(sorted_indices.numel(), max(num_tokens, 1))
-    assert remainder == 0, f"{sorted_indices.numel()} rows for {num_tokens} tokens: dropped tokens are not supported"
-    return sorted_indices.argsort(stable=True).view(num_tokens, k)
+    num_tokens, num_experts = routing_map.shape
+    by_expert = routing_map.T.reshape(-1).cumsum(0).view(num_experts, num_tokens)
+    return _rows(by_expert.T - 1, routing_map=routing_map, k=k, num_rows=num_tokens * k)
+
+
+def full_rows(routing_map: Tensor, *, k: int) -> Rows:
+    """Each expert has a row for every token, so shapes do not depend on the routing; most rows belong to nobody."""
+    num_tokens, num_experts = routing_map.shape
+    row_of = torch.arange(routing_map.numel(), device=routing_map.device).view(num_experts, num_tokens).T
+    return _rows(row_of, routing_map=routing_map, k=k, num_rows=routing_map.numel())
+
+
+def _rows(row_of: Tensor, *, routing_map: Tensor, k: int, num_rows: int) -> Rows:
+    """A token's rows ascend with its experts, so a sort brings them to the front in the order of the experts."""
+    ordered = row_of.where(routing_map, num_rows).sort(dim=1)
+    return Rows(index=ordered.values[:, :k].contiguous(), experts=ordered.indices[:, :k], num_rows=num_rows)
 
 
 def sum_rows(rows: Tensor, *, index: Tensor) -> Tensor:
@@ -31,65 +58,87 @@ def sum_rows(rows: Tensor, *, index: Tensor) -> Tensor:
 
     rows: [num_rows, hidden]; index: [num_tokens, k]; out: [num_tokens, hidden].
     """
-    if rows.is_cuda:
-        return _sum_rows_triton(rows.contiguous(), index=index)
-    total = rows[index[:, 0]].float()
-    for column in index.unbind(1)[1:]:
-        total += rows[column]
-    return total.to(rows.dtype)
+    if not rows.is_cuda:
+        total = rows[index[:, 0]].float()
+        for column in index.unbind(1)[1:]:
+            total += rows[column]
+        return total.to(rows.dtype)
+    from zero_kl.kernels.moe_rows_triton import sum_rows_kernel
 
-
-def _sum_rows_triton(rows: Tensor, *, index: Tensor) -> Tensor:
-    from zero_kl.kernels.sum_rows_triton import sum_rows_kernel
-
-    num_tokens, k = index.shape
-    hidden = rows.shape[1]
-    out = rows.new_empty(num_tokens, hidden)
-    if num_tokens:
-        grid = (num_tokens, -(-hidden // _BLOCK))
-        kernel: Any = sum_rows_kernel[grid]
-        kernel(rows, index.contiguous(), out, hidden, k, BLOCK=_BLOCK)
+    out = rows.new_empty(index.shape[0], rows.shape[1])
+    _launch(sum_rows_kernel, rows.contiguous(), index, out)
     return out
+
+
+def spread_rows(tokens: Tensor, *, index: Tensor, num_rows: int) -> Tensor:
+    """out[index[t, i]] = tokens[t] for every i; rows that belong to nobody are 0.
+
+    tokens: [num_tokens, hidden]; index: [num_tokens, k]; out: [num_rows, hidden].
+    """
+    new = tokens.new_empty if num_rows == index.numel() else tokens.new_zeros
+    out = new(num_rows, tokens.shape[1])
+    if not tokens.is_cuda:
+        for column in index.unbind(1):
+            out[column] = tokens
+        return out
+    from zero_kl.kernels.moe_rows_triton import spread_rows_kernel
+
+    _launch(spread_rows_kernel, tokens.contiguous(), index, out)
+    return out
+
+
+def _launch(kernel: Any, source: Tensor, index: Tensor, out: Tensor) -> None:
+    num_tokens, k = index.shape
+    hidden = source.shape[1]
+    if num_tokens:
+        kernel[(num_tokens, -(-hidden // _BLOCK))](source, index, out, hidden, k, BLOCK=_BLOCK)
 
 
 class _Combine(torch.autograd.Function):
     """Forward: the ordered sum. Backward: every row gets its token's gradient."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, sorted_indices: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(sorted_indices)
+    def forward(ctx: Any, rows: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.num_rows = rows.shape[0]
         return sum_rows(rows, index=index)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (sorted_indices,) = ctx.saved_tensors
-        return grad.index_select(0, sorted_indices), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (index,) = ctx.saved_tensors
+        return spread_rows(grad, index=index, num_rows=ctx.num_rows), None
 
 
 class _Spread(torch.autograd.Function):
     """Forward: every row gets its token. Backward: the ordered sum of the rows' gradients."""
 
     @staticmethod
-    def forward(ctx: Any, tokens: Tensor, sorted_indices: Tensor) -> Tensor:
-        ctx.save_for_backward(sorted_indices)
-        ctx.num_tokens = tokens.shape[0]
-        return tokens.index_select(0, sorted_indices)
+    def forward(ctx: Any, tokens: Tensor, index: Tensor, num_rows: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return spread_rows(tokens, index=index, num_rows=num_rows)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (sorted_indices,) = ctx.saved_tensors
-        index = rows_of_tokens(sorted_indices, num_tokens=ctx.num_tokens)
-        return sum_rows(grad, index=index), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (index,) = ctx.saved_tensors
+        return sum_rows(grad, index=index), None, None
 
 
-def spread(tokens: Tensor, *, sorted_indices: Tensor) -> Tensor:
-    """tokens[sorted_indices], with a backward of fixed order."""
-    return _Spread.apply(tokens, sorted_indices)  # pyright: ignore[reportReturnType]
+def spread(tokens: Tensor, *, rows: Rows) -> Tensor:
+    """The tokens as rows, [num_rows, hidden], with a backward of fixed order."""
+    return _Spread.apply(tokens, rows.index, rows.num_rows)  # pyright: ignore[reportReturnType]
 
 
-def combine(rows: Tensor, *, sorted_indices: Tensor, num_tokens: int) -> Tensor:
-    """The sum of each token's rows, of fixed order; [num_tokens, hidden] in `rows`' dtype."""
-    index = rows_of_tokens(sorted_indices, num_tokens=num_tokens)
-    return _Combine.apply(rows, sorted_indices, index)  # pyright: ignore[reportReturnType]
+def spread_probs(probs: Tensor, *, rows: Rows) -> Tensor:
+    """Each row's routing probability, [num_rows]; 0 where the row belongs to nobody. probs: [num_tokens, num_experts].
+
+    No two values meet in one place, forward or backward, so nothing is added in any order.
+    """
+    chosen = probs.gather(1, rows.experts)
+    return chosen.new_zeros(rows.num_rows).scatter(0, rows.index.reshape(-1), chosen.reshape(-1))
+
+
+def combine(rows: Tensor, *, index: Tensor) -> Tensor:
+    """The sum of each token's rows, of fixed order; [num_tokens, hidden] in `rows`' dtype. index: `Rows.index`."""
+    return _Combine.apply(rows, index)  # pyright: ignore[reportReturnType]

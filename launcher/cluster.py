@@ -1,0 +1,245 @@
+"""Rules about the cluster: nodes and GPUs against the layout, the budget, NVLink domains, what only Slurm reads.
+
+Owns the rows CL001 and on; what they find is `launcher.slurm.findings`'. Torch-free, and submitit-free.
+"""
+
+from __future__ import annotations
+
+from launcher.keys import keys_of
+from launcher.pending import AsInSchema
+from launcher.requirement import Between, Check, Condition, Requirement, Severity
+from launcher.schema import PlatformKind
+from launcher.schema.cluster import ClusterKind
+from launcher.slurm import findings
+from launcher.slurm.shape import derive_shape
+from megatron_setup.rows import where
+
+_SBATCH = "Slurm 22.05 sbatch(1)"
+_SEGMENT = "Slurm 24.05 sbatch(1), --segment"
+_SUBMITIT = "submitit 1.5.4 slurm/slurm.py, _make_sbatch_string"
+_SHAPE = "launcher/slurm/shape.py"
+_LAYOUT = ("parallelism", "cluster.num_processes")
+_DOMAIN = (*_LAYOUT, "cluster.nodes_per_nvlink_domain", "cluster.gpus_per_node", "cluster.nodes")
+
+SLURM = where("Slurm", text="cluster.kind is slurm", test=lambda c: c.cluster.kind is ClusterKind.slurm)
+LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.cluster.kind is ClusterKind.local)
+NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
+NODES_OPEN = SLURM & where("", text="cluster.nodes is null", test=lambda c: c.cluster.nodes is None)
+ON_GPU = where("", text="the platform has GPUs", test=lambda c: c.platform.kind is not PlatformKind.cpu)
+IMAGE = SLURM & where("", text="cluster.container_image is set", test=lambda c: c.cluster.container_image is not None)
+NO_IMAGE = SLURM & where("", text="cluster.container_image is null", test=lambda c: c.cluster.container_image is None)
+DOMAINS = SLURM & where(
+    "",
+    text="cluster.nodes_per_nvlink_domain is set and there are several nodes",
+    test=lambda c: (c.cluster.nodes_per_nvlink_domain or 0) > 0 and derive_shape(c).nodes > 1,
+)
+SEGMENT_SET = DOMAINS & where("", text="cluster.segment is set", test=lambda c: (c.cluster.segment or 0) > 0)
+SEGMENT_OPEN = DOMAINS & where("", text="cluster.segment is null", test=lambda c: c.cluster.segment is None)
+
+_COUNTS = {
+    "CL001": ("gpus_per_node", _SHAPE),
+    "CL002": ("timeout_min", _SBATCH),
+    "CL003": ("nodes", _SBATCH),
+    "CL004": ("cpus_per_task", _SBATCH),
+    "CL005": ("nodes_per_nvlink_domain", _SHAPE),
+    "CL006": ("segment", _SEGMENT),
+}
+
+COUNT_ROWS = tuple(
+    Requirement(
+        code=code,
+        key=f"cluster.{name}",
+        want=Between(low=1),
+        why="it counts what must exist; where it can be off, null is off and 0 is not",
+        source=source,
+    )
+    for code, (name, source) in _COUNTS.items()
+)
+
+SHAPE_ROWS = (
+    Requirement(
+        code="CL010",
+        key="cluster.nodes",
+        want=Check("a divisor of the ranks", findings.even),
+        when=NODES_SET,
+        why="Slurm starts as many ranks on every node",
+        source=f"{_SBATCH}, --ntasks-per-node",
+        reads=_LAYOUT,
+    ),
+    Requirement(
+        code="CL011",
+        key="cluster.nodes",
+        want=Check("nodes x gpus_per_node is at least the ranks", findings.enough),
+        when=NODES_SET & ON_GPU,
+        why="a rank has a GPU of its own",
+        source="launcher/jobs/__init__.py, platform",
+        reads=(*_LAYOUT, "cluster.gpus_per_node", "platform.kind"),
+    ),
+    Requirement(
+        code="CL012",
+        key="cluster.gpus_per_node",
+        want=Check("a divisor of the ranks where they need several nodes", findings.whole_nodes),
+        when=NODES_OPEN & ON_GPU,
+        why="Slurm starts as many ranks on every node",
+        source=f"{_SBATCH}, --ntasks-per-node",
+        reads=(*_LAYOUT, "cluster.nodes", "platform.kind"),
+    ),
+    Requirement(
+        code="CL013",
+        key="cluster.gpus_per_node",
+        want=Check("at least the ranks", findings.one_machine),
+        when=LOCAL & ON_GPU,
+        why="a local run is one machine's, and a rank has a GPU of its own",
+        source="launcher/submit.py, start_local",
+        reads=(*_LAYOUT, "platform.kind"),
+    ),
+    Requirement(
+        code="CL014",
+        key="cluster.max_gpu_hours",
+        want=Check("at least the GPU-hours at the time limit", findings.budget),
+        when=ON_GPU,
+        why="the run may cost its GPUs until the time limit, and that is more than the budget",
+        source=_SHAPE,
+        reads=(*_LAYOUT, "cluster.timeout_min", "cluster.gpus_per_node", "cluster.nodes", "cluster.exclusive"),
+    ),
+    Requirement(
+        code="CL015",
+        key="cluster.signal_delay_s",
+        want=Check("at most the time limit less a minute to start", findings.late_signal),
+        when=SLURM,
+        why="a signal that comes before the ranks can take it ends them without a word",
+        source="submitit 1.5.4 core/job_environment.py, _handle_signals",
+        reads=("cluster.timeout_min",),
+    ),
+    Requirement(
+        code="CL016",
+        key="cluster.signal_delay_s",
+        want=Between(low=0, high=65535),
+        when=SLURM,
+        why="sbatch takes no other lead",
+        source=f"{_SBATCH}, --signal",
+    ),
+)
+
+SBATCH_ROWS = (
+    Requirement(
+        code="CL020",
+        key="cluster.sbatch",
+        want=Check("options that have no key of their own", findings.not_owned),
+        when=SLURM,
+        why="an option in two places has two values, and the launcher's own options hold the run together",
+        source=_SUBMITIT,
+    ),
+    Requirement(
+        code="CL021",
+        key="cluster.sbatch",
+        want=Check("texts, numbers or true", findings.writable),
+        when=SLURM,
+        why="sbatch reads --NAME=VALUE, or --NAME where the value is true",
+        source="submitit 1.5.4 slurm/slurm.py, _as_sbatch_flag",
+    ),
+    Requirement(
+        code="CL022",
+        key="cluster.mem",
+        want=Check("null beside mem_per_cpu or mem_per_gpu", findings.one_memory_form),
+        when=SLURM,
+        why="--mem, --mem-per-cpu and --mem-per-gpu exclude each other",
+        source=f"{_SBATCH}, --mem",
+        reads=("cluster.sbatch",),
+    ),
+)
+
+DOMAIN_ROWS = (
+    Requirement(
+        code="CL030",
+        key="cluster.segment",
+        want=Check("a divisor of the nodes, at most those of a domain", findings.segment_divides),
+        when=SEGMENT_SET,
+        why="Slurm places whole segments, each inside one block of the topology",
+        source=_SEGMENT,
+        reads=_DOMAIN,
+    ),
+    Requirement(
+        code="CL031",
+        key="cluster.segment",
+        want=Check("a multiple of the nodes of an expert group", findings.segment_holds_groups),
+        when=SEGMENT_SET,
+        severity=Severity.WARNING,
+        why="an expert group over two domains exchanges its tokens over the network",
+        source=_SHAPE,
+        reads=_DOMAIN,
+    ),
+    Requirement(
+        code="CL032",
+        key="parallelism.expert_model_parallel_size",
+        want=Check("expert groups that fit a domain", findings.groups_fit),
+        when=DOMAINS,
+        severity=Severity.WARNING,
+        why="an expert group over two domains exchanges its tokens over the network",
+        source=_SHAPE,
+        reads=_DOMAIN,
+    ),
+    Requirement(
+        code="CL033",
+        key="cluster.num_processes",
+        want=Check("nodes in large equal parts of domains", findings.fills_domains),
+        when=SEGMENT_OPEN,
+        severity=Severity.WARNING,
+        why="a segment divides the nodes, so an awkward number of them is scattered over many domains",
+        source=_SEGMENT,
+        reads=(*_DOMAIN, "cluster.segment", "parallelism.data_parallel_size"),
+    ),
+)
+
+CONTAINER_ROWS = (
+    Requirement(
+        code="CL040",
+        key="cluster.python",
+        want=Check("the container's interpreter", findings.python_of_image),
+        when=IMAGE,
+        why="the interpreter that submits is not in the image",
+        source=_SUBMITIT,
+        reads=("cluster.container_image",),
+    ),
+)
+
+_ONLY_IN_A_CONTAINER = ("container_workdir", "container_mounts", "container_env")
+
+_ONLY_SLURM = (
+    *("account", "partition", "qos", "reservation", "nodes", "cpus_per_task", "mem", "constraint", "exclude"),
+    *("exclusive", "nodes_per_nvlink_domain", "segment", "signal_delay_s", "mail_type", "mail_user", "setup", "python"),
+    *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER),
+)
+"""Append only: the codes count from CL050."""
+
+
+def _unread(first: int, *, names: tuple[str, ...], when: Condition, why: str, source: str) -> tuple[Requirement, ...]:
+    """A row for each key that nothing reads under `when`, with codes from `first` on."""
+    return tuple(
+        Requirement(
+            code=f"CL{first + i:03d}",
+            key=f"cluster.{name}",
+            want=AsInSchema(keys_of()[f"cluster.{name}"].default),
+            when=when,
+            why=why,
+            source=source,
+        )
+        for i, name in enumerate(names)
+    )
+
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    *COUNT_ROWS,
+    *SHAPE_ROWS,
+    *SBATCH_ROWS,
+    *DOMAIN_ROWS,
+    *CONTAINER_ROWS,
+    *_unread(
+        41,
+        names=_ONLY_IN_A_CONTAINER,
+        when=NO_IMAGE,
+        why="there is no container: cluster.container_image is null",
+        source="launcher/slurm/parameters.py",
+    ),
+    *_unread(50, names=_ONLY_SLURM, when=LOCAL, why="no sbatch runs", source="launcher/submit.py, start_local"),
+)

@@ -1,0 +1,153 @@
+"""The job `train`: supervised optimizer steps on texts or random sequences, saved, and resumed bit for bit.
+
+Owns the data of a step, which depends on the seed and the step alone, and the loss. A resumed run needs nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from megatron.core import parallel_state
+from transformers import PreTrainedTokenizerBase
+
+from launcher.paths import AttemptPaths
+from launcher.schema import RunConfig
+from launcher.steps import StepRecord, append_step
+from megatron_setup.apply import Setup, finish_step
+from megatron_setup.optimizer import batch_size
+from zero_kl.batches import MicroBatch, micro_batches, padded_length, row_multiple
+from zero_kl.logprob import token_logprobs
+from zero_kl.prompts import random_prompts, read_prompts
+from zero_kl.score import LossFunction, is_first_of_its_replica, is_scoring_rank, run_schedule, this_device
+
+_SHORTEST = 2
+"""Tokens of a sequence that predicts something."""
+
+Terms = dict[str, torch.Tensor]
+"""Sums over the tokens of a micro-batch, by the name of the term, and their number under `tokens`."""
+
+
+def train(setup: Setup, *, paths: AttemptPaths) -> None:
+    """Take the steps that are left of `job.num_steps`; rank 0 writes each down."""
+    tokenizer = setup.finished.tokenizer
+    texts = _read_texts(setup, tokenizer=tokenizer)
+    total = setup.config.job.num_steps
+    setup.progress("train", done=setup.saves.step, total=total, unit="steps")
+    for step in range(setup.saves.step, total):
+        sequences = _of_step(texts, step=step, setup=setup, vocab_size=len(tokenizer))
+        record = _step(setup, sequences=sequences)
+        if setup.rank == 0:
+            append_step(paths.steps, record=record)
+        finish_step(setup)
+        setup.progress("train", done=step + 1, total=total, unit="steps")
+
+
+def _read_texts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+    """The sequences of `job.prompts`; empty where they are random."""
+    config = setup.config
+    if config.job.prompts is None:
+        return []
+    return read_prompts(
+        Path(config.job.prompts), tokenizer=tokenizer, seq_length=config.model.seq_length, max_new_tokens=0
+    )
+
+
+def _of_step(texts: list[list[int]], *, step: int, setup: Setup, vocab_size: int) -> list[list[int]]:
+    """The step's sequences, of all replicas: the next ones of the file, from its start again, or random ones."""
+    job, size = setup.config.job, batch_size(setup.config)
+    if texts:
+        return [texts[(step * size + i) % len(texts)] for i in range(size)]
+    return random_prompts(
+        size,
+        min_tokens=max(job.min_prompt_tokens, _SHORTEST),
+        max_tokens=max(job.max_prompt_tokens, _SHORTEST),
+        vocab_size=vocab_size,
+        seed=job.seed + step,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """A step's sequences on this replica; `reference` is the reference policy's log-probabilities, one row each."""
+
+    micro_batches: list[MicroBatch]
+    reference: list[torch.Tensor]
+
+
+def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
+    started = time.perf_counter()
+    batch = _batch(setup, sequences=sequences)
+    for chunk in setup.model:
+        chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
+    setup.optimizer.zero_grad()
+    loss = _loss_of(setup, batch=batch)
+    reported: list[Terms] = run_schedule(setup.model, batches=batch.micro_batches, loss=loss, forward_only=False)
+    lr = float(setup.optimizer.param_groups[0]["lr"])
+    _, grad_norm, _ = setup.optimizer.step()
+    sums = _over_all_ranks(reported)
+    num_tokens = int(sums.pop("tokens"))
+    terms = {name: value / num_tokens for name, value in sums.items()}
+    return StepRecord(
+        step=setup.saves.step + 1,
+        loss=sum(_weights(setup.config)[name] * value for name, value in terms.items()),
+        terms=terms,
+        grad_norm=float(grad_norm),
+        lr=lr,
+        num_tokens=num_tokens,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _weights(config: RunConfig) -> dict[str, float]:
+    """The loss as a sum: the weight of each term, by name."""
+    return {"nll": 1.0, "kl": config.job.reference_kl_weight}
+
+
+def _batch(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> _Batch:
+    replicas, replica = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
+    mine = sequences[replica::replicas]
+    multiple, size = row_multiple(setup.config), setup.config.performance.micro_batch_size
+    length = padded_length(sequences, multiple=multiple)  # the same on all replicas
+    reference: list[torch.Tensor] = []
+    return _Batch(
+        micro_batches=micro_batches(mine, micro_batch_size=size, length=length, device=this_device()),
+        reference=reference,
+    )
+
+
+def _loss_of(setup: Setup, *, batch: _Batch) -> LossFunction:
+    """The loss of a micro-batch: a sum over its tokens, their number, and the terms for the record."""
+    weights = _weights(setup.config)
+
+    def loss(logits: torch.Tensor, *, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, Terms]:
+        mask = _mask(batch)
+        logprobs = token_logprobs(logits, targets=batch.targets)
+        terms = {"nll": -(logprobs * mask).sum()}
+        total = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
+        reported = {name: value.detach() for name, value in terms.items()}
+        return total, mask.sum().int(), reported | {"tokens": mask.sum()}
+
+    return loss
+
+
+def _mask(batch: MicroBatch) -> torch.Tensor:
+    """1 for each predicted token, [rows, length]."""
+    lengths = torch.tensor(batch.lengths, device=batch.positions.device)
+    return (batch.positions < lengths[:, None]).float()
+
+
+def _over_all_ranks(reported: list[Terms]) -> dict[str, float]:
+    """The terms summed over micro-batches and replicas, in float64 and in one order, the same on every rank."""
+    mine: dict[str, float] = {}
+    if is_scoring_rank() and is_first_of_its_replica():
+        for terms in reported:
+            for name, value in terms.items():
+                mine[name] = mine.get(name, 0.0) + float(value)
+    shares: list[dict[str, float]] = [{}] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(shares, mine)
+    with_terms = [share for share in shares if share]
+    return {name: sum(share[name] for share in with_terms) for name in with_terms[0]}

@@ -1,0 +1,244 @@
+"""What the rules of `launcher.cluster` find, with the arithmetic: one function a rule. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.keys import as_typed
+from launcher.requirement import Finding, Subject, show
+from launcher.schema.layout import derive_layout
+from launcher.slurm.options import OWNED, spelled
+from launcher.slurm.shape import (
+    Shape,
+    best_segment,
+    derive_shape,
+    expert_group_size,
+    expert_groups_inside,
+    expert_span,
+    is_awkward,
+    nearest_good_nodes,
+)
+
+_START_S = 60
+"""Seconds that a rank may take until submitit handles its signals: the interpreter and the imports."""
+
+
+def even(subject: Subject) -> Finding | None:
+    """Every node has as many ranks."""
+    nodes, world = subject.config.cluster.nodes, derive_layout(subject.config).world_size
+    assert nodes, "the row's condition"
+    if world % nodes == 0:
+        return None
+    return Finding(
+        found=show(nodes),
+        wanted="a divisor of the ranks",
+        arithmetic=f"{world} rank(s) / {nodes} nodes = {world / nodes:.2f} ranks a node",
+        hints=("cluster.nodes=null",),
+    )
+
+
+def enough(subject: Subject) -> Finding | None:
+    """The nodes that were asked for have a GPU for each rank."""
+    nodes, world = subject.config.cluster.nodes, derive_layout(subject.config).world_size
+    assert nodes, "the row's condition"
+    gpus = subject.config.cluster.gpus_per_node
+    if world <= nodes * gpus:
+        return None
+    return Finding(
+        found=show(nodes),
+        wanted=f"at least {math.ceil(world / max(gpus, 1))}",
+        arithmetic=f"{world} ranks > {nodes} node(s) x {gpus} GPUs = {nodes * gpus} GPUs",
+        hints=("cluster.nodes=null",),
+    )
+
+
+def whole_nodes(subject: Subject) -> Finding | None:
+    """Several nodes are full ones, with as many ranks on each."""
+    gpus, world = subject.config.cluster.gpus_per_node, derive_layout(subject.config).world_size
+    if world <= gpus or gpus < 1 or world % gpus == 0:
+        return None
+    fitting = max(n for n in range(1, gpus + 1) if world % n == 0)
+    return Finding(
+        found=show(gpus),
+        wanted="a divisor of the ranks where they need several nodes",
+        arithmetic=f"{world} ranks = {world // gpus} node(s) x {gpus} + {world % gpus}",
+        hints=(f"cluster.gpus_per_node={fitting}",),
+    )
+
+
+def one_machine(subject: Subject) -> Finding | None:
+    """A local run has all its GPUs in this machine."""
+    gpus, world = subject.config.cluster.gpus_per_node, derive_layout(subject.config).world_size
+    if world <= gpus:
+        return None
+    return Finding(
+        found=show(gpus),
+        wanted=f"at least {world}, one for each rank",
+        arithmetic=f"{world} ranks on one machine of {gpus} GPU(s)",
+        hints=(f"cluster.gpus_per_node={world}",),
+    )
+
+
+def budget(subject: Subject) -> Finding | None:
+    """GPUs x time limit stays within the budget."""
+    cluster, shape = subject.config.cluster, derive_shape(subject.config)
+    hours = shape.num_gpus * cluster.timeout_min / 60
+    if cluster.max_gpu_hours is None or hours <= cluster.max_gpu_hours:
+        return None
+    minutes = math.floor(cluster.max_gpu_hours * 60 / shape.num_gpus)
+    long_enough = minutes * 60 >= cluster.signal_delay_s + _START_S
+    return Finding(
+        found=show(cluster.max_gpu_hours),
+        wanted=f"at least {hours:.2f}",
+        arithmetic=f"{shape.nodes} node(s) x {shape.gpus_per_node} GPU(s) x {cluster.timeout_min} min / 60 = "
+        f"{hours:.2f} GPU-hours",
+        hints=(f"cluster.timeout_min={minutes}" if long_enough else f"cluster.max_gpu_hours={math.ceil(hours)}",),
+    )
+
+
+def late_signal(subject: Subject) -> Finding | None:
+    """The warning signal comes after the ranks can take it."""
+    limit, lead = subject.config.cluster.timeout_min * 60, subject.config.cluster.signal_delay_s
+    if lead <= max(limit - _START_S, 0):
+        return None
+    return Finding(
+        found=show(lead),
+        wanted=f"at most {max(limit - _START_S, 0)}",
+        arithmetic=f"{limit} s of time limit - {_START_S} s to start",
+        hints=(f"cluster.signal_delay_s={max(limit - _START_S, 0)}",),
+    )
+
+
+def _without_entries(entries: Mapping[str, Any], *, wrong: Mapping[str, str], wanted: str) -> Finding | None:
+    """A finding about the entries of cluster.sbatch in `wrong`, by name with what is wrong; None where there is none.
+
+    An entry cannot be typed away but by ~.
+    """
+    if not wrong:
+        return None
+    return Finding(
+        found=as_typed({name: entries[name] for name in wrong}),
+        wanted=wanted,
+        arithmetic="; ".join(f"{name}: {words}" for name, words in wrong.items()),
+        hints=tuple(f"~cluster.sbatch.{name}" for name in wrong),
+    )
+
+
+def not_owned(subject: Subject) -> Finding | None:
+    """cluster.sbatch repeats no key and touches nothing that the launcher sets itself."""
+    entries = subject.config.cluster.sbatch
+    wrong = {name: f"use {OWNED[spelled(name)]}" for name in entries if spelled(name) in OWNED}
+    return _without_entries(entries, wrong=wrong, wanted="options that have no key of their own")
+
+
+def writable(subject: Subject) -> Finding | None:
+    """An option's value is something sbatch can read."""
+    entries = subject.config.cluster.sbatch
+    wrong = {
+        name: f"{as_typed(value)} is no value of an option"
+        for name, value in entries.items()
+        if value is not True and not (isinstance(value, str | int | float) and not isinstance(value, bool))
+    }
+    return _without_entries(entries, wrong=wrong, wanted="texts, numbers or true")
+
+
+def one_memory_form(subject: Subject) -> Finding | None:
+    """Memory is asked for in one way: sbatch refuses --mem beside --mem-per-cpu."""
+    others = [n for n in subject.config.cluster.sbatch if spelled(n) in ("mem_per_cpu", "mem_per_gpu")]
+    if subject.config.cluster.mem is None or not others:
+        return None
+    return Finding(
+        found=subject.config.cluster.mem, wanted=f"null beside cluster.sbatch.{others[0]}", hints=("cluster.mem=null",)
+    )
+
+
+def _domain(subject: Subject) -> tuple[Shape, int, int]:
+    """The shape, the nodes of a domain, and the nodes that whole expert groups fill."""
+    shape, domain = derive_shape(subject.config), subject.config.cluster.nodes_per_nvlink_domain
+    assert domain, "the row's condition"
+    return shape, domain, expert_span(derive_layout(subject.config), ranks_per_node=shape.ranks_per_node)
+
+
+def segment_divides(subject: Subject) -> Finding | None:
+    """The segment divides the nodes and fits a domain."""
+    shape, domain, span = _domain(subject)
+    assert shape.segment, "the row's condition"
+    if shape.nodes % shape.segment == 0 and shape.segment <= domain:
+        return None
+    return Finding(
+        found=show(shape.segment),
+        wanted=f"a divisor of the {shape.nodes} nodes, at most the {domain} of a domain",
+        arithmetic=f"{shape.nodes} nodes = {shape.nodes // shape.segment} x {shape.segment} + "
+        f"{shape.nodes % shape.segment}",
+        hints=(f"cluster.segment={best_segment(shape.nodes, domain=domain, span=span)}",),
+    )
+
+
+def _groups_text(subject: Subject) -> str:
+    layout, shape = derive_layout(subject.config), derive_shape(subject.config)
+    inside, groups = expert_groups_inside(layout, shape=shape)
+    return (
+        f"{inside} of {groups} expert groups inside one domain: ETP x EP = {expert_group_size(layout)} ranks "
+        f"at {shape.ranks_per_node} a node, segments of {shape.segment} node(s)"
+    )
+
+
+def segment_holds_groups(subject: Subject) -> Finding | None:
+    """No expert group is cut by the border of a segment."""
+    shape, domain, span = _domain(subject)
+    assert shape.segment, "the row's condition"
+    if shape.segment % span == 0 or span > domain:
+        return None
+    return Finding(
+        found=show(shape.segment),
+        wanted=f"a multiple of the {span} nodes of an expert group",
+        arithmetic=_groups_text(subject),
+        hints=("cluster.segment=null",),
+    )
+
+
+def groups_fit(subject: Subject) -> Finding | None:
+    """An expert group fits an NVLink domain."""
+    shape, domain, span = _domain(subject)
+    expert = subject.config.parallelism.expert_model_parallel_size
+    if span <= domain:
+        return None
+    return Finding(
+        found=show(expert),
+        wanted=f"expert groups that fit a domain of {domain} x {shape.ranks_per_node} ranks",
+        arithmetic=_groups_text(subject),
+    )
+
+
+def fills_domains(subject: Subject) -> Finding | None:
+    """The nodes come in large equal parts of domains: 37 nodes would be 37 parts of 1."""
+    config, layout = subject.config, derive_layout(subject.config)
+    shape, domain, span = _domain(subject)
+    if span > domain or not is_awkward(shape.nodes, domain=domain, span=span):
+        return None
+    step = math.lcm(layout.smallest_world, shape.ranks_per_node) // shape.ranks_per_node
+    good = nearest_good_nodes(shape.nodes, domain=domain, span=span, step=step)
+    ranks, fills = good * shape.ranks_per_node, best_segment(good, domain=domain, span=span)
+    replicas = ranks // layout.model_size
+    by_replicas = config.parallelism.data_parallel_size is not None
+    by_count = config.cluster.num_processes is not None
+    return Finding(
+        found=f"{layout.world_size} on {shape.nodes} nodes",
+        wanted=f"nodes in large equal parts of domains of {domain}",
+        arithmetic=f"{shape.nodes} nodes = {shape.nodes // (shape.segment or 1)} segment(s) of {shape.segment}; "
+        f"nearest: {good} nodes = {good // fills} of {fills}",
+        hints=(
+            *((f"parallelism.data_parallel_size={replicas}",) if by_replicas else ()),
+            *((f"cluster.num_processes={ranks}",) if by_count or not by_replicas else ()),
+            *((f"cluster.nodes={good}",) if config.cluster.nodes is not None else ()),
+        ),
+    )
+
+
+def python_of_image(subject: Subject) -> Finding | None:
+    """The interpreter of a container is named."""
+    if subject.config.cluster.python is not None:
+        return None
+    return Finding(found="null", wanted="the interpreter of the image", hints=("cluster.python=python3",))

@@ -1,0 +1,138 @@
+"""From a configuration to submitit's parameters and the exact sbatch script. Needs no Slurm and starts nothing.
+
+Owns what is asked of sbatch and of srun. The rules about it are `launcher.cluster`'s.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from submitit.slurm.slurm import _make_sbatch_string  # pyright: ignore[reportPrivateUsage]
+
+from launcher.identity import run_name
+from launcher.paths import AttemptPaths
+from launcher.schema import RunConfig
+from launcher.slurm.options import spelled
+from launcher.slurm.shape import Shape, derive_shape
+
+_SUBMITITS = frozenset(("comment", "cpus_per_gpu", "dependency", "mem_per_cpu", "mem_per_gpu", "nodelist", "wckey"))
+"""Options under `cluster.sbatch` that submitit has a parameter for; the others go to its additional_parameters."""
+
+
+def interpreter(config: RunConfig) -> str:
+    """The nodes' Python as a word of the shell."""
+    return shlex.quote(config.cluster.python or sys.executable)
+
+
+def sbatch_text(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> str:
+    """The script that sbatch gets, to the byte: submitit's own text."""
+    folder = attempt.logs.absolute()
+    return _make_sbatch_string(
+        command=f"{interpreter(config)} -u -m submitit.core._submit {shlex.quote(str(folder))}",
+        folder=folder,
+        **parameters(config, attempt=attempt, code=code),
+    )
+
+
+def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[str, Any]:
+    """What `SlurmExecutor.update_parameters` is given; settings that are off are left out."""
+    cluster, shape = config.cluster, derive_shape(config)
+    further = {spelled(name): value for name, value in cluster.sbatch.items()}
+    asked: dict[str, Any] = {
+        "job_name": run_name(config),
+        "time": cluster.timeout_min,
+        "nodes": shape.nodes,
+        "ntasks_per_node": shape.ranks_per_node,
+        "gpus_per_node": shape.gpus_per_node or None,
+        "cpus_per_task": cluster.cpus_per_task,
+        "account": cluster.account,
+        "partition": cluster.partition,
+        "qos": cluster.qos,
+        "mem": cluster.mem,
+        "constraint": cluster.constraint,
+        "exclude": cluster.exclude,
+        "exclusive": cluster.exclusive or None,
+        "signal_delay_s": cluster.signal_delay_s,
+        "mail_type": cluster.mail_type,
+        "mail_user": cluster.mail_user,
+        "setup": [*cluster.setup, *_exports(code)],
+        "teardown": [_finish(config, attempt=attempt)],
+        "srun_args": _srun_args(config),
+        "stderr_to_stdout": True,
+        "wckey": None,
+    }
+    asked |= {name: value for name, value in further.items() if name in _SUBMITITS}
+    asked["additional_parameters"] = _additional(config, shape=shape) | {
+        name: value for name, value in further.items() if name not in _SUBMITITS
+    }
+    return {name: value for name, value in asked.items() if value is not None or name == "wckey"}
+
+
+def _additional(config: RunConfig, *, shape: Shape) -> dict[str, Any]:
+    """Options that submitit has no parameter for.
+
+    A requeued job would run again in this attempt's folder; a job whose dependency failed would pend for ever.
+    """
+    asked: dict[str, Any] = {"no_requeue": True, "kill_on_invalid_dep": "yes"}
+    if config.cluster.reservation is not None:
+        asked["reservation"] = config.cluster.reservation
+    if shape.segment is not None:
+        asked["segment"] = shape.segment
+    return asked
+
+
+def _exports(code: Path) -> list[str]:
+    """The ranks import the copied code, whatever lies in the current folder, and after the person's own lines."""
+    return [
+        f"export PYTHONPATH={shlex.quote(str(code.absolute()))}${{PYTHONPATH:+:$PYTHONPATH}}",
+        "export PYTHONSAFEPATH=1",
+    ]
+
+
+def _srun_args(config: RunConfig) -> list[str]:
+    """A failed rank ends the others; consecutive ranks share a node; srun takes no --cpus-per-task from sbatch."""
+    cpus = config.cluster.cpus_per_task
+    return [
+        "--kill-on-bad-exit=1",
+        "--distribution=block",
+        *([] if cpus is None else [f"--cpus-per-task={cpus}"]),
+        *_container_args(config),
+        *config.cluster.srun_args,
+    ]
+
+
+def _container_args(config: RunConfig) -> list[str]:
+    """pyxis's arguments. The folders that the run needs are mounted under their own paths, and what the launcher and
+    the secrets' owner exported wins over the image's own variables."""
+    cluster = config.cluster
+    if cluster.container_image is None:
+        return []
+    mounts = [*(f"{folder}:{folder}" for folder in _needed_folders(config)), *cluster.container_mounts]
+    exported = ["PYTHONPATH", "PYTHONSAFEPATH", *cluster.secrets, *cluster.container_env]
+    return [
+        f"--container-image={cluster.container_image}",
+        f"--container-mounts={','.join(mounts)}",
+        f"--container-env={','.join(exported)}",
+        *([] if cluster.container_workdir is None else [f"--container-workdir={cluster.container_workdir}"]),
+    ]
+
+
+def _needed_folders(config: RunConfig) -> list[Path]:
+    """Outputs, a local checkpoint, and the folder of the prompts' file; absolute."""
+    folders = [Path(config.output_dir)]
+    if config.model.hf_path is not None and Path(config.model.hf_path).is_dir():
+        folders.append(Path(config.model.hf_path))
+    if config.job.prompts is not None:
+        folders.append(Path(config.job.prompts).parent)
+    return list(dict.fromkeys(folder.absolute() for folder in folders))
+
+
+def _finish(config: RunConfig, *, attempt: AttemptPaths) -> str:
+    """The script's last line: what became of the ranks, and the job's exit code. `$?` is srun's."""
+    step = ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", *_container_args(config)]
+    inside = f"{shlex.join(step)} " if config.cluster.container_image is not None else ""
+    folder = shlex.quote(str(attempt.root.absolute()))
+    return f"{inside}{interpreter(config)} -m launcher.slurm.finish {folder} $?"

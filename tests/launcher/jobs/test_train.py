@@ -1,0 +1,76 @@
+"""The job `train` through the whole pipeline on gloo ranks: a resumed run equals an unbroken one, bit for bit."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launcher.compose import compose
+from launcher.paths import AttemptPaths
+from launcher.steps import StepRecord, read_steps
+from tests.worlds import run_world
+
+pytestmark = pytest.mark.usefixtures("cpu_platform")
+
+JOB = ["job=train", "job.num_prompts=8", "job.num_steps=3", "checkpoint=save", "checkpoint.save_interval=1"]
+SIZES = ["model.seq_length=64", "performance.micro_batch_size=2"]
+SCHEDULE = ["optimizer.scheduler.lr_decay_style=cosine", "optimizer.scheduler.lr_warmup_iters=1"]
+
+
+def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) -> None:
+    """One rank of the job, from the checkpoint to the last save."""
+    from torch.distributed import TCPStore
+
+    from launcher.jobs.train import train
+    from megatron_setup.apply import Setup, apply
+    from megatron_setup.distributed import leave_world
+
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    paths = AttemptPaths(attempt)
+    setup = Setup(
+        config=compose(words).config,
+        rank=rank,
+        world_size=world_size,
+        store=TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), world_size, is_master=rank == 0),
+        progress=lambda stage, **_: None,
+        check_provider=lambda _: None,
+        saves_folder=paths.saves,
+        container_file=paths.megatron,
+        resume_from=tuple(resume_from),
+    )
+    apply(setup)
+    train(setup, paths=paths)
+    setup.saves.close()
+    leave_world()
+
+
+def _run(words: Sequence[str], *, folder: Path, ranks: int, resume_from: Sequence[Path] = ()) -> list[StepRecord]:
+    """The steps of a run that starts in `folder`, without the time they took."""
+    folder.mkdir()
+    words = [*JOB, *SIZES, *words, f"output_dir={folder.parent}/outputs"]
+    run_world(_train, num_ranks=ranks, joined=False, words=words, attempt=folder, resume_from=resume_from)
+    return [replace(record, seconds=0.0) for record in read_steps(AttemptPaths(folder).steps)]
+
+
+VARIANTS = {
+    "dense": (["model=tiny", *SCHEDULE], 1),
+    "moe": (["model=tiny_moe"], 1),
+    "dp2": (["model=tiny", "parallelism=dp2"], 2),
+    "tp2": (["model=tiny", "parallelism=tp2"], 2),
+    "pp2": (["model=tiny", "parallelism=pp2"], 2),
+    "ep2": (["model=tiny_moe", "parallelism=ep2"], 2),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_resumed_run_goes_on_as_if_unbroken(name: str, tmp_path: Path) -> None:
+    words, ranks = VARIANTS[name]
+    unbroken = _run(words, folder=tmp_path / "unbroken", ranks=ranks)
+    assert [record.step for record in unbroken] == [1, 2, 3]
+    assert len({record.loss for record in unbroken}) == 3
+    saves = AttemptPaths(tmp_path / "unbroken").saves
+    (saves / "iter_0000003" / "run_config.yaml").unlink()  # as if killed while it was written
+    resumed = _run(words, folder=tmp_path / "resumed", ranks=ranks, resume_from=[saves])
+    assert resumed == unbroken[2:]

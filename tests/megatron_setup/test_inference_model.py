@@ -1,0 +1,177 @@
+"""The second model after a refit: the weights of a model built directly in its layout, and the same generation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.schema import RunConfig
+from tests.tiny_runs import bits, built, configured, converted, step
+from tests.worlds import run_world
+
+pytestmark = pytest.mark.usefixtures("cpu_platform")
+
+GLM = [
+    "model=tiny_moe",
+    "model.hf_config.model_type=glm4_moe",
+    "model.hf_config.num_hidden_layers=2",
+    "~model.hf_config.num_experts",
+    "+model.hf_config.n_routed_experts=4",
+    "+model.hf_config.n_shared_experts=1",
+    "+model.hf_config.first_k_dense_replace=1",
+    "+model.hf_config.num_nextn_predict_layers=0",
+    "+model.hf_config.use_qk_norm=true",
+    "+model.hf_config.n_group=1",
+    "+model.hf_config.topk_group=1",
+    "+model.hf_config.routed_scaling_factor=1.0",
+    "+model.hf_config.partial_rotary_factor=0.5",
+]
+"""A model of GLM-4.5's kind: its router has an expert bias, a persistent buffer."""
+
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5, 8, 9, 7, 9]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A converted model."""
+
+    words: list[str]
+    hf: Path
+    iteration: Path
+
+
+@pytest.fixture(scope="module")
+def dense(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return _checkpoint(["model=tiny"], folder=tmp_path_factory.mktemp("dense"))
+
+
+@pytest.fixture(scope="module")
+def moe(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """Experts, and a router with an expert bias: a persistent buffer."""
+    return _checkpoint(GLM, folder=tmp_path_factory.mktemp("moe"))
+
+
+def _checkpoint(words: list[str], *, folder: Path) -> Checkpoint:
+    return Checkpoint(words=words, iteration=converted(words, folder=folder), hf=folder / "hf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """What a model in some layout had and did on one rank."""
+
+    weights: dict[str, str]
+    tokens: list[tuple[int, ...]]
+    logprobs: list[list[float]]
+
+
+def _generated(model: Any, *, checkpoint: Checkpoint, words: Sequence[str]) -> Generated:
+    from megatron.bridge.inference.text_generation import HFTokenizerAdapter
+    from transformers import AutoTokenizer
+
+    from zero_kl.generate import generate
+
+    tokenizer = HFTokenizerAdapter(AutoTokenizer.from_pretrained(str(checkpoint.hf)))
+    sampled = generate(
+        model, prompts=PROMPTS, tokenizer=tokenizer, config=configured(words), on_finished=lambda done, total: None
+    )
+    return Generated(
+        weights=bits([model]),
+        tokens=[each.tokens for each in sampled],
+        logprobs=[each.logprobs.tolist() for each in sampled],
+    )
+
+
+def _by_refit(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> Generated:
+    """Train, refit after each step, generate; the trained weights go to `folder` as a checkpoint."""
+    import torch
+    from megatron.bridge.training.model_load_save import save_megatron_model
+    from megatron.core.tensor_parallel import get_cuda_rng_tracker
+
+    from megatron_setup.inference_model import build_inference_model, refit
+
+    run = built([*checkpoint.words, *words], iteration=checkpoint.iteration)
+    before = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
+    second = build_inference_model(run.config, snapshot=_snapshot(run.config, iteration=checkpoint.iteration))
+    after = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    for seed in range(2):
+        step(run, seed=seed)
+        refit(run.model, inference_model=second, config=run.config)
+    save_megatron_model(run.model, folder)
+    return _generated(second, checkpoint=checkpoint, words=[*checkpoint.words, *words])
+
+
+def _snapshot(config: RunConfig, *, iteration: Path) -> Any:
+    """The provider as it is before `finalize()`."""
+    from megatron.bridge.training.model_load_save import load_model_config
+
+    from megatron_setup import tables
+    from megatron_setup.provider import set_fields
+
+    provider: Any = load_model_config(str(iteration))[0]
+    set_fields(provider, fields=tables.provider_fields(config, has_experts=bool(provider.num_moe_experts)))
+    return provider
+
+
+def _directly(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> Generated:
+    """A model built in the words' layout from the trained checkpoint."""
+    from megatron.core.utils import unwrap_model
+
+    from megatron_setup.iterations import newest_save
+
+    words = [*checkpoint.words, *words]
+    run = built(words, iteration=checkpoint.iteration, weights=newest_save(folder).path)
+    (model,) = unwrap_model(run.model)
+    return _generated(model, checkpoint=checkpoint, words=words)
+
+
+TP1 = "generation.tensor_model_parallel_size=1"
+
+
+@pytest.mark.parametrize(
+    ("training", "generation", "direct", "num_ranks"),
+    [
+        (["parallelism=tp2_sp"], [TP1], [], 2),
+        (["parallelism=tp2_sp"], [TP1, "generation.pipeline_model_parallel_size=2"], ["parallelism=pp2"], 2),
+        (["parallelism=pp2"], ["generation.pipeline_model_parallel_size=1"], [], 2),
+        ([], ["generation.tensor_model_parallel_size=2"], ["parallelism=tp2"], 2),
+        ([], [], [], 1),
+    ],
+    ids=["tp2-tp1", "tp2-pp2", "pp2-pp1", "dp2-tp2", "tp1-tp1"],
+)
+def test_a_refit_model_is_the_model_built_in_its_layout(
+    dense: Checkpoint, tmp_path: Path, training: list[str], generation: list[str], direct: list[str], num_ranks: int
+) -> None:
+    _compare(dense, training=training, generation=generation, direct=direct, num_ranks=num_ranks, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("training", "generation", "direct"),
+    [
+        (["parallelism=pp2"], ["generation.pipeline_model_parallel_size=1"], []),
+        (["parallelism=ep2"], ["generation.expert_model_parallel_size=1"], []),
+    ],
+    ids=["pp2-pp1", "ep2-ep1"],
+)
+def test_experts_travel_with_their_bias(
+    moe: Checkpoint, tmp_path: Path, training: list[str], generation: list[str], direct: list[str]
+) -> None:
+    _compare(moe, training=training, generation=generation, direct=direct, num_ranks=2, folder=tmp_path)
+
+
+def _compare(
+    checkpoint: Checkpoint,
+    *,
+    training: list[str],
+    generation: list[str],
+    direct: list[str],
+    num_ranks: int,
+    folder: Path,
+) -> None:
+    refitted = run_world(
+        _by_refit, num_ranks=num_ranks, words=[*training, *generation], checkpoint=checkpoint, folder=folder
+    )
+    wanted = run_world(_directly, num_ranks=num_ranks, words=direct, checkpoint=checkpoint, folder=folder)
+    assert refitted == wanted

@@ -1,0 +1,283 @@
+"""The table of the self-test: every check as a row, with why it is there. No arithmetic here but what a row needs.
+
+A check returns None, or what it saw in one line. A check that raises has failed too: `runner` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from megatron.core.transformer.moe import token_dispatcher
+from megatron.core.transformer.moe.moe_utils import router_gating_linear
+from torch import Tensor
+from torch.nn.functional import silu
+
+from launcher.schema import Backend
+from zero_kl.conditions import MEASURED
+from zero_kl.selftest import in_force
+from zero_kl.selftest.attention import check_reference, differing
+from zero_kl.selftest.bench import Bench
+from zero_kl.selftest.modules import random_values
+from zero_kl.selftest.rows import check_group_rows, check_rows, rows_that_differ
+
+TOKENS = 2048
+"""Rows of a large batch."""
+
+BATCHES = (64, 192, 1024)
+"""Rows of smaller ones: whole multiples of 64, to which training and the engine fill their batches up."""
+
+REQUESTS = (1, 3, 24, 100)
+"""Rows of the head in decode, which are requests and not filled up."""
+
+HEAD_ROWS = 512
+NARROW = (64, 256)
+"""Widths of a narrow product: with few columns there is little to fill a GPU with, so K is split first there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """`name` is the module's in Megatron where there is one."""
+
+    code: str
+    name: str
+    run: Callable[[Bench], str | None]
+    why: str
+    when: Callable[[Bench], bool] = lambda _: True
+    source: str = MEASURED
+
+
+def _has_experts(bench: Bench) -> bool:
+    return bench.shapes.num_experts > 0
+
+
+def _starves(bench: Bench) -> bool:
+    return bench.config.zero_kl.backend is Backend.te_native
+
+
+def _patches_experts(bench: Bench) -> bool:
+    return _has_experts(bench) and bench.config.zero_kl.backend in (Backend.te_native, Backend.megatron)
+
+
+def _batched(bench: Bench, *, op: Callable[[Tensor], Tensor], width: int) -> str | None:
+    return check_rows(op, rows=bench.rows(TOKENS, width), sizes=BATCHES, quantum=64)
+
+
+def _qkv(bench: Bench) -> str | None:
+    shapes = bench.shapes
+    return _batched(bench, op=bench.modules.norm_linear(shapes.hidden_size, shapes.qkv_width), width=shapes.hidden_size)
+
+
+def _proj(bench: Bench) -> str | None:
+    shapes = bench.shapes
+    return _batched(bench, op=bench.modules.linear(shapes.query_width, shapes.hidden_size), width=shapes.query_width)
+
+
+def _fc1(bench: Bench) -> str | None:
+    hidden, ffn = bench.shapes.hidden_size, bench.shapes.ffn_hidden_size
+    return _batched(bench, op=bench.modules.norm_linear(hidden, 2 * ffn), width=hidden)
+
+
+def _activation(bench: Bench) -> str | None:
+    def swiglu(rows: Tensor) -> Tensor:
+        gate, up = rows.chunk(2, dim=-1)
+        return silu(gate) * up
+
+    return _batched(bench, op=swiglu, width=2 * bench.shapes.ffn_hidden_size)
+
+
+def _fc2(bench: Bench) -> str | None:
+    hidden, ffn = bench.shapes.hidden_size, bench.shapes.ffn_hidden_size
+    return _batched(bench, op=bench.modules.linear(ffn, hidden), width=ffn)
+
+
+def _norm(bench: Bench) -> str | None:
+    return _batched(bench, op=bench.modules.norm(bench.shapes.hidden_size), width=bench.shapes.hidden_size)
+
+
+def _head_norm(bench: Bench) -> str | None:
+    return _batched(bench, op=bench.modules.norm(bench.shapes.head_dim), width=bench.shapes.head_dim)
+
+
+def _head(bench: Bench) -> str | None:
+    weight = bench.weight(bench.shapes.vocab_size, bench.shapes.hidden_size)
+    rows = bench.rows(HEAD_ROWS, bench.shapes.hidden_size)
+    return check_rows(lambda part: part @ weight.T, rows=rows, sizes=REQUESTS)
+
+
+def _narrow(bench: Bench) -> str | None:
+    """Of torch, with the model's longest sums."""
+    depth = max(bench.shapes.hidden_size, bench.shapes.ffn_hidden_size)
+    rows = bench.rows(HEAD_ROWS, depth)
+    for width in NARROW:
+        weight = bench.weight(width, depth)
+        found = check_rows(lambda part, weight=weight: part @ weight.T, rows=rows, sizes=(*REQUESTS, 64))
+        if found:
+            return f"{found} ({depth} x {width})"
+    return None
+
+
+def _log_softmax(bench: Bench) -> str | None:
+    rows = bench.rows(HEAD_ROWS, bench.shapes.vocab_size)
+    return check_rows(lambda part: torch.log_softmax(part.float(), dim=-1), rows=rows, sizes=REQUESTS)
+
+
+def _router(bench: Bench) -> str | None:
+    experts = bench.shapes.num_experts * bench.config.parallelism.expert_model_parallel_size
+    weight = bench.weight(experts, bench.shapes.hidden_size)
+    return _batched(
+        bench,
+        op=lambda rows: router_gating_linear(rows, weight, None, torch.float32),
+        width=bench.shapes.hidden_size,
+    )
+
+
+def _experts(bench: Bench) -> str | None:
+    """Both products of the grouped experts, with uneven and empty groups."""
+    shapes, num = bench.shapes, bench.shapes.num_experts
+    splits = [0 if i == 1 else 7 + 61 * (i % 5) for i in range(num)]
+    for width_in, width_out in (
+        (shapes.hidden_size, 2 * shapes.moe_ffn_hidden_size),
+        (shapes.moe_ffn_hidden_size, shapes.hidden_size),
+    ):
+        op = bench.modules.grouped_linear(num, width_in, width_out)
+        rows = random_values(sum(splits), width_in, dtype=bench.dtype, device=bench.device)
+        found = check_group_rows(op, rows=rows, splits=splits, sizes=(1, 5, 64))
+        if found:
+            return f"{found} ({width_in} x {width_out})"
+    return None
+
+
+def _combine(bench: Bench) -> str | None:
+    """Tokens to the experts' order and back, through the dispatcher's own names; each expert scales its rows."""
+    shapes = bench.shapes
+    experts = shapes.num_experts * bench.config.parallelism.expert_model_parallel_size
+    rows = bench.rows(TOKENS, shapes.hidden_size)
+    scores = random_values(TOKENS, experts, dtype=torch.float32, device=bench.device)
+    chosen = scores.topk(shapes.topk, dim=1, sorted=True).indices
+    routing = torch.zeros(TOKENS, experts, dtype=torch.bool, device=bench.device).scatter_(1, chosen, True)
+
+    def through_experts(index: Tensor) -> Tensor:
+        tokens, routed = rows[index], routing[index]
+        out = token_dispatcher.permute(tokens, routed, num_out_tokens=len(index) * shapes.topk)
+        expert = routed.T.nonzero()[:, :1]
+        return token_dispatcher.unpermute(
+            out[0] * (1 + expert).to(out[0].dtype).rsqrt(), out[2], restore_shape=tokens.shape
+        )
+
+    everyone = torch.arange(TOKENS, device=bench.device)
+    repeated = rows_that_differ(through_experts(everyone), through_experts(everyone))
+    if repeated:
+        return f"{repeated} of {TOKENS} tokens differ from run to run"
+    return check_rows(through_experts, rows=everyone, sizes=(1, *BATCHES))
+
+
+def _reference(bench: Bench, *, packed: bool) -> str | None:
+    sequences = bench.sequences
+    outputs = (sequences.packed if packed else sequences.padded)(sequences.short)
+    return check_reference(outputs, sequences=[sequences.qkv[i] for i in sequences.short])
+
+
+def _attention_rows(bench: Bench) -> str | None:
+    attend, everyone, short = bench.sequences.padded, bench.sequences.everyone, bench.sequences.short
+    together = attend(everyone)
+    return (
+        differing([attend([i])[0] for i in everyone], together, what="alone against in a batch")
+        or differing(attend(everyone[::-1])[::-1], together, what="in reversed order")
+        or differing(attend(short), [together[i] for i in short], what="with less padding")
+        or differing(bench.sequences.packed(everyone), together, what="packed against padded")
+    )
+
+
+def _prefill(bench: Bench) -> str | None:
+    sequences = bench.sequences
+    return _engine(sequences.prefill, everyone=sequences.everyone, full=sequences.padded(sequences.everyone))
+
+
+def _decode(bench: Bench) -> str | None:
+    sequences = bench.sequences
+    last = [rows[-1:] for rows in sequences.padded(sequences.everyone)]
+    return _engine(sequences.decode, everyone=sequences.everyone, full=last)
+
+
+def _engine(
+    kernel: Callable[[Sequence[int]], list[Tensor]], *, everyone: tuple[int, ...], full: list[Tensor]
+) -> str | None:
+    return (
+        differing([kernel([i])[0] for i in everyone], full, what="a request alone against training")
+        or differing(kernel(everyone), full, what="all requests against training")
+        or differing(kernel(everyone[::-1])[::-1], full, what="requests in reversed order against training")
+    )
+
+
+_GEMM = "a GEMM that splits K by the number of rows gives a row other bits in another batch"
+_NORM = "a norm may pick its reduction by the number of rows"
+_FLASH = "flash-attn-4 4.0.0b30 and later read Transformer Engine's causal window (-1, 0) as an empty one"
+_SPLITS = "FlashAttention may split keys over blocks by the load of the batch (num_splits=0)"
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        code="ZS001",
+        name="environment",
+        run=in_force.check_environment,
+        why="cuBLAS and Transformer Engine read it once",
+    ),
+    Check(
+        code="ZS002",
+        name="GEMM workspace",
+        run=in_force.check_workspace,
+        when=_starves,
+        why="with workspace cuBLASLt splits K, and a patch that did not take is silent",
+    ),
+    Check(
+        code="ZS003",
+        name="combine patches",
+        run=in_force.check_moe_patches,
+        when=_patches_experts,
+        why="a patch that did not take is silent",
+    ),
+    Check(
+        code="ZS010",
+        name="core_attention, padded",
+        run=lambda bench: _reference(bench, packed=False),
+        why=_FLASH,
+    ),
+    Check(
+        code="ZS011",
+        name="core_attention, packed",
+        run=lambda bench: _reference(bench, packed=True),
+        why=_FLASH,
+    ),
+    Check(code="ZS012", name="core_attention, rows", run=_attention_rows, why=_SPLITS),
+    Check(
+        code="ZS013", name="paged prefill", run=_prefill, why=f"generation runs it, training the full kernel; {_SPLITS}"
+    ),
+    Check(
+        code="ZS014", name="paged decode", run=_decode, why=f"generation runs it, training the full kernel; {_SPLITS}"
+    ),
+    Check(code="ZS020", name="linear_qkv", run=_qkv, why=_GEMM),
+    Check(code="ZS021", name="linear_proj", run=_proj, why=_GEMM),
+    Check(code="ZS022", name="linear_fc1", run=_fc1, when=lambda b: not _has_experts(b), why=_GEMM),
+    Check(code="ZS023", name="activation", run=_activation, when=lambda b: not _has_experts(b), why="vector tails"),
+    Check(code="ZS024", name="linear_fc2", run=_fc2, when=lambda b: not _has_experts(b), why=_GEMM),
+    Check(code="ZS025", name="norm", run=_norm, why=_NORM),
+    Check(code="ZS026", name="q_layernorm", run=_head_norm, why=_NORM),
+    Check(code="ZS027", name="output_layer", run=_head, why=_GEMM),
+    Check(
+        code="ZS028",
+        name="narrow product",
+        run=_narrow,
+        why="torch's GEMMs take their workspace from the environment; the narrowest is split first",
+    ),
+    Check(code="ZS029", name="log_softmax", run=_log_softmax, why="the log-probabilities themselves"),
+    Check(code="ZS030", name="router", run=_router, when=_has_experts, why=_GEMM),
+    Check(code="ZS031", name="experts", run=_experts, when=_has_experts, why=_GEMM),
+    Check(
+        code="ZS032",
+        name="combine",
+        run=_combine,
+        when=_has_experts,
+        why="megatron-core 0.19.2 adds a token's experts with atomics, in the order they arrive",
+    ),
+)
