@@ -20,12 +20,13 @@ _SUBMITIT = "submitit 1.5.4 slurm/slurm.py, _make_sbatch_string"
 _SHAPE = "launcher/slurm/shape.py"
 _LAYOUT = ("parallelism", "cluster.num_processes")
 _DOMAIN = (*_LAYOUT, "cluster.nodes_per_nvlink_domain", "cluster.gpus_per_node", "cluster.nodes")
+"""No key of a layout may be the key of a row here: the search for the nearest layout would try to please it."""
 
 SLURM = where("Slurm", text="cluster.kind is slurm", test=lambda c: c.cluster.kind is ClusterKind.slurm)
 LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.cluster.kind is ClusterKind.local)
 NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
 NODES_OPEN = SLURM & where("", text="cluster.nodes is null", test=lambda c: c.cluster.nodes is None)
-ON_GPU = where("", text="the platform has GPUs", test=lambda c: c.platform.kind is not PlatformKind.cpu)
+ON_GPU = where("the run", text="the platform has GPUs", test=lambda c: c.platform.kind is not PlatformKind.cpu)
 IMAGE = SLURM & where("", text="cluster.container_image is set", test=lambda c: c.cluster.container_image is not None)
 NO_IMAGE = SLURM & where("", text="cluster.container_image is null", test=lambda c: c.cluster.container_image is None)
 DOMAINS = SLURM & where(
@@ -171,8 +172,8 @@ DOMAIN_ROWS = (
     ),
     Requirement(
         code="CL032",
-        key="parallelism.expert_model_parallel_size",
-        want=Check("expert groups that fit a domain", findings.groups_fit),
+        key="cluster.nodes_per_nvlink_domain",
+        want=Check("at least the nodes of an expert group", findings.groups_fit),
         when=DOMAINS,
         severity=Severity.WARNING,
         why="an expert group over two domains exchanges its tokens over the network",
@@ -181,8 +182,8 @@ DOMAIN_ROWS = (
     ),
     Requirement(
         code="CL033",
-        key="cluster.num_processes",
-        want=Check("nodes in large equal parts of domains", findings.fills_domains),
+        key="cluster.nodes_per_nvlink_domain",
+        want=Check("nodes that fill domains in large equal parts", findings.fills_domains),
         when=SEGMENT_OPEN,
         severity=Severity.WARNING,
         why="a segment divides the nodes, so an awkward number of them is scattered over many domains",

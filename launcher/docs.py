@@ -27,6 +27,7 @@ TITLES = {
     "PE": "Performance (megatron_setup/performance.py)",
     "OP": "Optimizer and gradient reduction (megatron_setup/optimizer.py)",
     "CK": "Checkpoints (megatron_setup/checkpoint.py)",
+    "TR": "The job train (megatron_setup/training.py)",
     "GE": "Generation (megatron_setup/generation.py)",
     "GP": "What only a GPU has (megatron_setup/gpu_only.py)",
     "ZK": "Zero-KL (zero_kl/requirements)",

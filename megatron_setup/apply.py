@@ -18,15 +18,18 @@ from megatron.core.transformer.module import MegatronModule
 from torch.distributed import Store
 
 from launcher.schema import RunConfig
-from megatron_setup.build import build_model, build_optimizer, build_provider
+from megatron_setup.build import PreWrapHook, build_model, build_optimizer, build_provider
 from megatron_setup.convert import convert_with_bridge
 from megatron_setup.distributed import join_world, world_of_one
+from megatron_setup.draft_model import draft_hook
 from megatron_setup.finalize import Finished, finish
+from megatron_setup.lora import bridge_lora, lora_hook
 from megatron_setup.megatron_config import build_megatron_config
 from megatron_setup.model_import import import_once
 from megatron_setup.model_source import ModelSource, resolve_source
 from megatron_setup.optimizer import batch_size
 from megatron_setup.performance import rng_fields
+from megatron_setup.reference import ReferenceState, reference_state
 from megatron_setup.saves import Saves, save_to_resume
 from megatron_setup.stages import Stage, weighed
 
@@ -71,6 +74,9 @@ class Setup:
     optimizer: MegatronOptimizer = field(init=False)
     scheduler: OptimizerParamScheduler = field(init=False)
     saves: Saves = field(init=False)
+    reference: ReferenceState | None = field(init=False, default=None)
+    """With `model.reference_model`: the policy as it was before the first step."""
+
     finished: Finished = field(init=False)
     stages: dict[str, Stage] = field(init=False, default_factory=dict)
     """What each step took on this rank, by its name."""
@@ -114,15 +120,25 @@ def configure(setup: Setup) -> None:
         hf_folder=setup.source.hf_folder,
         saves=setup.saves_folder,
         resume=setup.resume,
-        peft=None,
+        peft=bridge_lora(config),
     )
     if setup.rank == 0:
         setup.container.to_yaml(str(setup.container_file))
 
 
 def build(setup: Setup) -> None:
-    """The wrapped model with its weights."""
-    setup.model = build_model(setup.config, container=setup.container, iteration=setup.source.iteration)
+    """The wrapped model; with the weights to start from, unless a save brings all of them."""
+    config = setup.config
+    hooks: list[PreWrapHook] = []
+    if config.model.draft.enabled:
+        hooks.append(draft_hook(config, provider=setup.provider))
+    if config.model.peft.enabled:
+        hooks.append(lora_hook(config))  # last: it freezes what is there
+    is_whole = setup.resume is not None and not (config.model.peft.enabled or config.model.reference_model)
+    iteration = None if is_whole else setup.source.iteration
+    setup.model = build_model(config, container=setup.container, iteration=iteration, hooks=hooks)
+    if config.model.reference_model:
+        setup.reference = reference_state(setup.model)
 
 
 def optimize(setup: Setup) -> None:

@@ -79,13 +79,12 @@ def _names_of_all_ranks(model: list[MegatronModule]) -> set[str]:
 
 
 def _no_such_module(pattern: str, *, key: str, patterns: Sequence[str], names: Collection[str]) -> ConfigError:
-    known = sorted({name.rpartition(".")[2] for name in names if not name.rpartition(".")[2].isdigit()})
-    rest = ",".join(other for other in patterns if other != pattern)
+    known = nearest(pattern, names=sorted({name.rpartition(".")[2] for name in names}))
+    repaired = ",".join(known[0] if other == pattern else other for other in patterns)
     return ConfigError(
         f"error: model.peft.{key} names {pattern}, which no module of this model is called\n"
-        f"  why:    Megatron-Bridge would leave it out with a warning at most; nearest: "
-        f"{', '.join(nearest(pattern, names=known)[:3])}\n"
-        f"hint: model.peft.{key}=[{rest}]"
+        f"  why:    Megatron-Bridge would leave it out with a warning at most; nearest: {', '.join(known[:3])}\n"
+        f"hint: model.peft.{key}=[{repaired}]"
     )
 
 

@@ -43,8 +43,8 @@ def _weight_decay(config: RunConfig) -> tuple[float, float]:
 
 def decay_steps(config: RunConfig) -> int:
     """Optimizer steps from the first to the end of the decay."""
-    given_steps = config.optimizer.scheduler.lr_decay_iters
-    return max(config.job.num_steps, 1) if given_steps is None else given_steps
+    asked = config.optimizer.scheduler.lr_decay_iters
+    return max(config.job.num_steps if asked is None else asked, 1)  # fewer are refused by a row of their own
 
 
 def _warms_up_before_the_end(subject: Subject) -> Finding | None:
@@ -62,7 +62,7 @@ def _warms_up_before_the_end(subject: Subject) -> Finding | None:
 def _at_most_lr(key: str) -> Check:
     def test(subject: Subject) -> Finding | None:
         found, lr = subject.value(key), subject.config.optimizer.lr
-        if found is None or found <= lr:
+        if found is None or found <= max(lr, 0.0):  # a negative one has its own row
             return None
         return Finding(found=show(found), wanted=f"at most optimizer.lr = {show(lr)}", hints=(f"{key}={show(lr)}",))
 

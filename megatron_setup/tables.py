@@ -21,6 +21,7 @@ from megatron_setup import (
     parallelism,
     performance,
     precision,
+    training,
 )
 
 _PROVIDER = (model, parallelism, precision, performance, optimizer, generation, mtp)
@@ -36,6 +37,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *optimizer.REQUIREMENTS,
     *checkpoint.REQUIREMENTS,
     *generation.REQUIREMENTS,
+    *training.REQUIREMENTS,
     *gpu_only.REQUIREMENTS,
 )
 

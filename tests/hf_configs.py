@@ -26,4 +26,26 @@ HF_CONFIGS: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "tie_word_embeddings": False,
     },
+    "deepseek_v3": {
+        "model_type": "deepseek_v3",
+        **_SIZES,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 32,
+        "kv_lora_rank": 16,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 16,
+        "v_head_dim": 16,
+        "first_k_dense_replace": 1,  # one dense layer and one of experts
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 4,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 64,
+        "n_group": 1,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "tie_word_embeddings": False,
+    },
 }
+
+SERVED = tuple(name for name in HF_CONFIGS if name != "deepseek_v3")
+"""Those that Megatron's dynamic engine generates with: it has no multi-latent attention on a CPU."""

@@ -17,10 +17,19 @@ SIZES = ["model.seq_length=64", "performance.micro_batch_size=2", "generation.ma
 VOCABULARY = 512
 
 
-def converted(words: Sequence[str], *, folder: Path) -> Path:
-    """The run's random model as a Megatron checkpoint, made in a world of one; the Hugging Face folder is folder/hf."""
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A Megatron checkpoint, the words that its model needs, and the Hugging Face folder with its tokenizer."""
+
+    words: tuple[str, ...]
+    hf: Path
+    iteration: Path
+
+
+def converted(words: Sequence[str], *, folder: Path) -> Checkpoint:
+    """The random model of the words, converted in a world of one."""
     (iteration,) = run_world(_convert, num_ranks=1, config=configured(words), folder=folder)
-    return Path(iteration)
+    return Checkpoint(words=tuple(words), hf=folder / "hf", iteration=Path(iteration))
 
 
 def _convert(config: RunConfig, *, folder: Path) -> str:
@@ -34,6 +43,42 @@ def _convert(config: RunConfig, *, folder: Path) -> str:
     convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
     parallel_state.destroy_model_parallel()
     return str(newest_save(folder / "megatron").path)
+
+
+BIASED = ("moe.moe_router_enable_expert_bias=true", "+model.model_overrides.moe_router_score_function=sigmoid")
+
+
+def with_expert_bias(folder: Path) -> Checkpoint:
+    """A mixture of experts whose router has a bias per expert, of values that bfloat16 cannot hold.
+
+    Made of Megatron's own random weights: Qwen's checkpoints have no such bias, and Bridge converts those that have one
+    with Transformer Engine's experts only.
+    """
+    plain = converted(["model=tiny_moe"], folder=folder)
+    (iteration,) = run_world(_save_biased, num_ranks=1, plain=plain, folder=folder / "biased")
+    return Checkpoint(words=(*plain.words, *BIASED), hf=plain.hf, iteration=Path(iteration))
+
+
+def _save_biased(plain: Checkpoint, *, folder: Path) -> str:
+    import torch
+    from megatron.bridge.training.model_load_save import save_megatron_model
+    from megatron.core import parallel_state
+
+    from megatron_setup.iterations import newest_save
+
+    run = built([*BIASED, "model.perform_initialization=true"], checkpoint=plain, load=False)
+    for router in routers(run.model):
+        router.expert_bias.copy_(torch.linspace(0.1, 0.2, len(router.expert_bias)))
+    save_megatron_model(run.model, folder)
+    parallel_state.destroy_model_parallel()
+    return str(newest_save(folder).path)
+
+
+def routers(model: Sequence[Any]) -> list[Any]:
+    """The routers of all layers."""
+    from megatron.core.transformer.moe.router import Router
+
+    return [module for chunk in model for module in chunk.modules() if isinstance(module, Router)]
 
 
 def configured(words: Sequence[str]) -> RunConfig:
@@ -51,20 +96,25 @@ class Built:
 
 
 def built(
-    words: Sequence[str], *, iteration: Path, weights: Path | None = None, hooks: Sequence[Callable[..., Any]] = ()
+    words: Sequence[str], *, checkpoint: Checkpoint, load: bool = True, hooks: Sequence[Callable[..., Any]] = ()
 ) -> Built:
-    """Provider, groups, model and optimizer of a `converted` checkpoint; weights from another iteration where given."""
+    """Provider, groups, model and optimizer of a checkpoint, by the pipeline's own functions."""
     from megatron_setup.build import build_model, build_optimizer, build_provider
     from megatron_setup.megatron_config import build_megatron_config
 
-    config = configured(words)
-    provider = build_provider(config, iteration=iteration)
+    config = configured([*checkpoint.words, *words])
+    provider = build_provider(config, iteration=checkpoint.iteration)
     provider.initialize_model_parallel(seed=1)
-    hf = iteration.parents[1] / "hf"
     container = build_megatron_config(
-        config, provider=provider, hf_folder=hf, saves=hf.parent / "saves", resume=None, peft=None
+        config,
+        provider=provider,
+        hf_folder=checkpoint.hf,
+        saves=checkpoint.hf.parent / "saves",
+        resume=None,
+        peft=None,
     )
-    model = build_model(config, container=container, iteration=weights or iteration, hooks=hooks)
+    iteration = checkpoint.iteration if load else None
+    model = build_model(config, container=container, iteration=iteration, hooks=hooks)
     optimizer, _ = build_optimizer(config, container=container, model=model)
     return Built(config=config, model=model, optimizer=optimizer)
 

@@ -18,6 +18,7 @@ from launcher.paths import AttemptPaths
 from launcher.schema import RunConfig
 from launcher.steps import StepRecord, append_step
 from megatron_setup.apply import Setup, finish_step
+from megatron_setup.draft_model import draft_loss
 from megatron_setup.optimizer import batch_size
 from zero_kl.batches import MicroBatch, micro_batches, padded_length, row_multiple
 from zero_kl.logprob import token_logprobs
@@ -72,7 +73,8 @@ def _of_step(texts: list[list[int]], *, step: int, setup: Setup, vocab_size: int
 
 @dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """A step's sequences on this replica; `reference` is the reference policy's log-probabilities, one row each."""
+    """A step's sequences on this replica. `reference` is the reference policy's log-probabilities of each micro-batch,
+    [micro_batch_size, length] on the last stage; empty where it has no part in the loss."""
 
     micro_batches: list[MicroBatch]
     reference: list[torch.Tensor]
@@ -84,8 +86,9 @@ def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
     for chunk in setup.model:
         chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
     setup.optimizer.zero_grad()
-    loss = _loss_of(setup, batch=batch)
-    reported: list[Terms] = run_schedule(setup.model, batches=batch.micro_batches, loss=loss, forward_only=False)
+    reported: list[Terms] = run_schedule(
+        setup.model, batches=batch.micro_batches, loss=_loss_of(setup, batch=batch), forward_only=False
+    )
     lr = float(setup.optimizer.param_groups[0]["lr"])
     _, grad_norm, _ = setup.optimizer.step()
     sums = _over_all_ranks(reported)
@@ -93,7 +96,7 @@ def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
     terms = {name: value / num_tokens for name, value in sums.items()}
     return StepRecord(
         step=setup.saves.step + 1,
-        loss=sum(_weights(setup.config)[name] * value for name, value in terms.items()),
+        loss=sum(_weight(setup.config, term=name) * value for name, value in terms.items()),
         terms=terms,
         grad_norm=float(grad_norm),
         lr=lr,
@@ -102,36 +105,59 @@ def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
     )
 
 
-def _weights(config: RunConfig) -> dict[str, float]:
-    """The loss as a sum: the weight of each term, by name."""
-    return {"nll": 1.0, "kl": config.job.reference_kl_weight}
+def _weight(config: RunConfig, *, term: str) -> float:
+    """The loss is the sum of its terms, times these."""
+    return {"nll": 1.0, "kl": config.job.reference_kl_weight, "draft": config.model.draft.loss_weight}[term]
 
 
 def _batch(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> _Batch:
     replicas, replica = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
-    mine = sequences[replica::replicas]
-    multiple, size = row_multiple(setup.config), setup.config.performance.micro_batch_size
-    length = padded_length(sequences, multiple=multiple)  # the same on all replicas
-    reference: list[torch.Tensor] = []
-    return _Batch(
-        micro_batches=micro_batches(mine, micro_batch_size=size, length=length, device=this_device()),
-        reference=reference,
+    batches = micro_batches(
+        sequences[replica::replicas],
+        micro_batch_size=setup.config.performance.micro_batch_size,
+        length=padded_length(sequences, multiple=row_multiple(setup.config)),  # the same on all replicas
+        device=this_device(),
     )
+    if setup.reference is None or not setup.config.job.reference_kl_weight:
+        return _Batch(micro_batches=batches, reference=[])
+    with setup.reference.in_force(setup.model), torch.no_grad():
+        reference: list[torch.Tensor] = run_schedule(setup.model, batches=batches, loss=_logprobs, forward_only=True)
+    return _Batch(micro_batches=batches, reference=reference)
+
+
+def _logprobs(logits: torch.Tensor, *, batch: MicroBatch, non_loss_data: bool) -> torch.Tensor:
+    del non_loss_data  # the schedule says that this is no loss
+    return token_logprobs(logits, targets=batch.targets)
 
 
 def _loss_of(setup: Setup, *, batch: _Batch) -> LossFunction:
-    """The loss of a micro-batch: a sum over its tokens, their number, and the terms for the record."""
-    weights = _weights(setup.config)
+    """The loss of a micro-batch: a sum over its tokens, their number, and the terms for the record.
+
+    The schedule calls it once per micro-batch, in their order.
+    """
+    config, reference = setup.config, iter(batch.reference)
 
     def loss(logits: torch.Tensor, *, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, Terms]:
         mask = _mask(batch)
         logprobs = token_logprobs(logits, targets=batch.targets)
         terms = {"nll": -(logprobs * mask).sum()}
-        total = torch.stack([weights[name] * value for name, value in terms.items()]).sum()
+        if setup.reference is not None and config.job.reference_kl_weight:
+            terms["kl"] = (_k3(logprobs, reference=next(reference)) * mask).sum()
+        if config.model.draft.enabled:
+            terms["draft"] = draft_loss(
+                setup.model[0], logits=logits, targets=batch.targets, positions=batch.positions, mask=mask
+            )
+        total = torch.stack([_weight(config, term=name) * value for name, value in terms.items()]).sum()
         reported = {name: value.detach() for name, value in terms.items()}
-        return total, mask.sum().int(), reported | {"tokens": mask.sum()}
+        return total, mask.sum().int(), {**reported, "tokens": mask.sum()}
 
     return loss
+
+
+def _k3(logprobs: torch.Tensor, *, reference: torch.Tensor) -> torch.Tensor:
+    """Per token, never negative; its mean over the policy's samples is KL(policy || reference), in nats."""
+    log_r = reference - logprobs
+    return torch.expm1(log_r) - log_r
 
 
 def _mask(batch: MicroBatch) -> torch.Tensor:

@@ -129,7 +129,7 @@ def _without_entries(entries: Mapping[str, Any], *, wrong: Mapping[str, str], wa
 def not_owned(subject: Subject) -> Finding | None:
     """cluster.sbatch repeats no key and touches nothing that the launcher sets itself."""
     entries = subject.config.cluster.sbatch
-    wrong = {name: f"use {OWNED[spelled(name)]}" for name in entries if spelled(name) in OWNED}
+    wrong = {name: OWNED[spelled(name)] for name in entries if spelled(name) in OWNED}
     return _without_entries(entries, wrong=wrong, wanted="options that have no key of their own")
 
 
@@ -201,13 +201,12 @@ def segment_holds_groups(subject: Subject) -> Finding | None:
 
 def groups_fit(subject: Subject) -> Finding | None:
     """An expert group fits an NVLink domain."""
-    shape, domain, span = _domain(subject)
-    expert = subject.config.parallelism.expert_model_parallel_size
+    _, domain, span = _domain(subject)
     if span <= domain:
         return None
     return Finding(
-        found=show(expert),
-        wanted=f"expert groups that fit a domain of {domain} x {shape.ranks_per_node} ranks",
+        found=show(domain),
+        wanted=f"{span} for the expert groups of this layout",
         arithmetic=_groups_text(subject),
     )
 
@@ -225,8 +224,8 @@ def fills_domains(subject: Subject) -> Finding | None:
     by_replicas = config.parallelism.data_parallel_size is not None
     by_count = config.cluster.num_processes is not None
     return Finding(
-        found=f"{layout.world_size} on {shape.nodes} nodes",
-        wanted=f"nodes in large equal parts of domains of {domain}",
+        found=f"{domain} with {shape.nodes} nodes",
+        wanted="nodes that fill domains in large equal parts",
         arithmetic=f"{shape.nodes} nodes = {shape.nodes // (shape.segment or 1)} segment(s) of {shape.segment}; "
         f"nearest: {good} nodes = {good // fills} of {fills}",
         hints=(

@@ -42,30 +42,30 @@ KEYS: Mapping[str, str] = {
 """The key of the schema that sets an option."""
 
 LAUNCHERS: Mapping[str, str] = {
-    "additional_parameters": "cluster.sbatch",
-    "array": "-m, when sweeps are built",
-    "array_parallelism": "-m, when sweeps are built",
-    "chdir": "absolute paths: the ranks have the current folder of who submits",
-    "error": "the attempt's folder of logs",
-    "export": "cluster.secrets",
-    "kill_on_invalid_dep": "nothing: it is always yes",
-    "map_count": "-m, when sweeps are built",
-    "no_requeue": "nothing: it is always set",
-    "open_mode": "the attempt's folder of logs",
-    "output": "the attempt's folder of logs",
-    "parsable": "nothing: submitit reads sbatch's words",
-    "requeue": "nothing: this version does not requeue",
-    "stderr_to_stdout": "the attempt's folder of logs",
-    "teardown": "nothing: the launcher ends the job",
-    "test_only": "python -m launcher plan",
-    "use_srun": "nothing: ranks are srun's tasks",
-    "wait": "cluster.wait",
-    "wrap": "nothing: the launcher writes the script",
+    "additional_parameters": "they are the entries of cluster.sbatch themselves",
+    "array": "-m makes arrays, when sweeps are built",
+    "array_parallelism": "-m makes arrays, when sweeps are built",
+    "chdir": "the ranks run where the launcher was typed",
+    "error": "the attempt's folder has the logs",
+    "export": "the ranks have what the launcher had exported",
+    "kill_on_invalid_dep": "it is always yes",
+    "map_count": "-m makes arrays, when sweeps are built",
+    "no_requeue": "it is always set in this version",
+    "open_mode": "the attempt's folder has the logs",
+    "output": "the attempt's folder has the logs",
+    "parsable": "submitit reads sbatch's words",
+    "requeue": "this version does not requeue",
+    "stderr_to_stdout": "the attempt's folder has the logs",
+    "teardown": "the launcher ends the job itself",
+    "test_only": "python -m launcher plan is for that",
+    "use_srun": "ranks are tasks of srun",
+    "wait": "it is cluster.wait",
+    "wrap": "the launcher writes the script",
 }
-"""Options that would take the run apart, with what there is instead."""
+"""Options that would take the run apart, and what there is instead."""
 
-OWNED: Mapping[str, str] = {**KEYS, **LAUNCHERS}
-"""What must not stand under `cluster.sbatch`."""
+OWNED: Mapping[str, str] = {**{name: f"it is {key}" for name, key in KEYS.items()}, **LAUNCHERS}
+"""What must not stand under `cluster.sbatch`, and why."""
 
 
 def spelled(name: str) -> str:

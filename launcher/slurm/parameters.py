@@ -18,7 +18,7 @@ from launcher.schema import RunConfig
 from launcher.slurm.options import spelled
 from launcher.slurm.shape import Shape, derive_shape
 
-_SUBMITITS = frozenset(("comment", "cpus_per_gpu", "dependency", "mem_per_cpu", "mem_per_gpu", "nodelist", "wckey"))
+SUBMITITS = frozenset(("comment", "cpus_per_gpu", "dependency", "mem_per_cpu", "mem_per_gpu", "nodelist", "wckey"))
 """Options under `cluster.sbatch` that submitit has a parameter for; the others go to its additional_parameters."""
 
 
@@ -64,9 +64,9 @@ def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[
         "stderr_to_stdout": True,
         "wckey": None,
     }
-    asked |= {name: value for name, value in further.items() if name in _SUBMITITS}
+    asked |= {name: value for name, value in further.items() if name in SUBMITITS}
     asked["additional_parameters"] = _additional(config, shape=shape) | {
-        name: value for name, value in further.items() if name not in _SUBMITITS
+        name: value for name, value in further.items() if name not in SUBMITITS
     }
     return {name: value for name, value in asked.items() if value is not None or name == "wckey"}
 

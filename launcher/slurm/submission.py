@@ -51,14 +51,14 @@ def submit_slurm(paths: AttemptPaths, *, config: RunConfig, code: Path) -> Job[N
     executor.update_parameters(**parameters(config, attempt=paths, code=code))
     silenced = io.StringIO()
     try:
-        with _outside_of_any_job(), contextlib.redirect_stderr(silenced):
+        with outside_of_any_job(), contextlib.redirect_stderr(silenced):
             return executor.submit(run_rank, str(paths.root.absolute()))
     except (FailedJobError, FailedSubmissionError) as error:
         raise SubmissionError(_refusal(str(error))) from None
 
 
 @contextlib.contextmanager
-def _outside_of_any_job() -> Generator[None]:
+def outside_of_any_job() -> Generator[None]:
     """No variable of a job around us, nor one that would add an option to what the plan showed.
 
     SLURM_CONF says where Slurm is, so it stays.

@@ -116,6 +116,14 @@ MEGATRON = (
         why="FusedAdam keeps its step in the parameter group, which must be aligned where a rank's group is empty",
     ),
     Replacement(
+        targets=(
+            "megatron.core.optimizer.cpu_offloading.hybrid_optimizer.HybridDeviceOptimizer"
+            "._get_sub_optimizer_param_groups",
+        ),
+        by="megatron_setup.cpu.offload.split_params",
+        why="offload splits by is_cuda, so on a CPU nothing is offloaded and the step looks for copies that nobody made",
+    ),
+    Replacement(
         targets=("megatron.core.transformer.attention.flash_attn4_varlen_func",),
         by=f"{_ATTENTION}.flash_attn4_varlen_func",
         why="the dynamic engine attends over its paged cache with FlashAttention, prefill and decode",

@@ -86,6 +86,11 @@ def needed_by(who: str) -> Condition:
 MCORE = needed_by("megatron-core")
 BRIDGE = needed_by("Megatron-Bridge")
 MISMATCH = Condition(who="", text="job.kind is mismatch", test=lambda s: s.config.job.kind is JobKind.mismatch)
+TRAINS = Condition(
+    who="",
+    text="job.kind is mismatch or train",
+    test=lambda s: s.config.job.kind in (JobKind.mismatch, JobKind.train),
+)
 ENGINE = needed_by("Megatron's engine") & MISMATCH
 JOB = needed_by("the job") & MISMATCH
 

@@ -1,7 +1,5 @@
 """Which attempt answers a question already, and what an attempt's folder holds before its ranks start."""
 
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +9,14 @@ import pytest
 from launcher.compose import compose
 from launcher.errors import SubmissionError
 from launcher.files import read_json, write_json
+from launcher.outcome import write_outcome
 from launcher.paths import RunPaths
 from launcher.plan import make_plan
 from launcher.provenance import git_state, installed_versions
 from launcher.resolved import load_resolved
-from launcher.submit import finished_attempt, running_attempt, write_attempt
+from launcher.schema.cluster import ClusterKind
+from launcher.submission import write_submission
+from launcher.submit import finished_attempt, frozen, running_attempt, write_attempt
 from launcher.validate import validate
 
 
@@ -23,7 +24,7 @@ def _ended(run: RunPaths, *, state: str, versions: dict[str, str] | None = None,
     attempt = run.new_attempt()
     write_json(attempt.versions, data=versions or installed_versions())
     write_json(attempt.git, data=git_state() | {"tree": tree})
-    write_json(attempt.outcome, data={"state": state, "exit_code": 0})
+    write_outcome(attempt, state=state, exit_code=0)
 
 
 @pytest.fixture
@@ -57,9 +58,9 @@ def test_an_attempt_runs_while_its_launcher_lives(tmp_path: Path) -> None:
     run = RunPaths(tmp_path)
     attempt = run.new_attempt()
     assert running_attempt(run) is None
-    write_json(attempt.submission, data={"host": socket.gethostname(), "pid": os.getpid(), "job": "1"})
+    write_submission(attempt, cluster=ClusterKind.local, job="1")
     assert running_attempt(run) == attempt
-    write_json(attempt.outcome, data={"state": "failed", "exit_code": 5})
+    write_outcome(attempt, state="failed", exit_code=5)
     assert running_attempt(run) is None
 
 
@@ -67,7 +68,9 @@ def test_an_attempt_of_a_dead_launcher_does_not_run(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     run = RunPaths(tmp_path)
-    write_json(run.new_attempt().submission, data={"host": socket.gethostname(), "pid": dead.pid, "job": "1"})
+    attempt = run.new_attempt()
+    write_submission(attempt, cluster=ClusterKind.local, job="1")
+    write_json(attempt.submission, data=read_json(attempt.submission) | {"pid": dead.pid})
     assert running_attempt(run) is None
 
 
@@ -88,3 +91,12 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     plan = make_plan(composed.config, validation=validate(composed.config))
     with pytest.raises(SubmissionError, match="hint: output_dir="):
         write_attempt(composed, plan=plan)
+
+
+def test_frozen_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.jsonl").touch()
+    config = frozen(compose(["job.prompts=prompts.jsonl", "model=hf", "model.hf_path=organisation/name"]).config)
+    assert config.output_dir == str(tmp_path / "outputs")
+    assert config.job.prompts == str(tmp_path / "prompts.jsonl")
+    assert config.model.hf_path == "organisation/name"

@@ -1,60 +1,32 @@
 """The second model after a refit: the weights of a model built directly in its layout, and the same generation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.schema import RunConfig
-from tests.tiny_runs import bits, built, configured, converted, step
+from tests.tiny_runs import Checkpoint, bits, built, converted, step, with_expert_bias
 from tests.worlds import run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
 
-GLM = [
-    "model=tiny_moe",
-    "model.hf_config.model_type=glm4_moe",
-    "model.hf_config.num_hidden_layers=2",
-    "~model.hf_config.num_experts",
-    "+model.hf_config.n_routed_experts=4",
-    "+model.hf_config.n_shared_experts=1",
-    "+model.hf_config.first_k_dense_replace=1",
-    "+model.hf_config.num_nextn_predict_layers=0",
-    "+model.hf_config.use_qk_norm=true",
-    "+model.hf_config.n_group=1",
-    "+model.hf_config.topk_group=1",
-    "+model.hf_config.routed_scaling_factor=1.0",
-    "+model.hf_config.partial_rotary_factor=0.5",
-]
-"""A model of GLM-4.5's kind: its router has an expert bias, a persistent buffer."""
-
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2, 6], [5, 3, 5, 8, 9, 7, 9]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """A converted model."""
-
-    words: list[str]
-    hf: Path
-    iteration: Path
 
 
 @pytest.fixture(scope="module")
 def dense(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    return _checkpoint(["model=tiny"], folder=tmp_path_factory.mktemp("dense"))
+    return converted(["model=tiny"], folder=tmp_path_factory.mktemp("dense"))
 
 
 @pytest.fixture(scope="module")
 def moe(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """Experts, and a router with an expert bias: a persistent buffer."""
-    return _checkpoint(GLM, folder=tmp_path_factory.mktemp("moe"))
+    return with_expert_bias(tmp_path_factory.mktemp("moe"))
 
 
-def _checkpoint(words: list[str], *, folder: Path) -> Checkpoint:
-    return Checkpoint(words=words, iteration=converted(words, folder=folder), hf=folder / "hf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +38,7 @@ class Generated:
     logprobs: list[list[float]]
 
 
-def _generated(model: Any, *, checkpoint: Checkpoint, words: Sequence[str]) -> Generated:
+def _generated(model: Any, *, checkpoint: Checkpoint, config: RunConfig) -> Generated:
     from megatron.bridge.inference.text_generation import HFTokenizerAdapter
     from transformers import AutoTokenizer
 
@@ -74,7 +46,7 @@ def _generated(model: Any, *, checkpoint: Checkpoint, words: Sequence[str]) -> G
 
     tokenizer = HFTokenizerAdapter(AutoTokenizer.from_pretrained(str(checkpoint.hf)))
     sampled = generate(
-        model, prompts=PROMPTS, tokenizer=tokenizer, config=configured(words), on_finished=lambda done, total: None
+        model, prompts=PROMPTS, tokenizer=tokenizer, config=config, on_finished=lambda done, total: None
     )
     return Generated(
         weights=bits([model]),
@@ -91,7 +63,7 @@ def _by_refit(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> 
 
     from megatron_setup.inference_model import build_inference_model, refit
 
-    run = built([*checkpoint.words, *words], iteration=checkpoint.iteration)
+    run = built(words, checkpoint=checkpoint)
     before = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
     second = build_inference_model(run.config, snapshot=_snapshot(run.config, iteration=checkpoint.iteration))
     after = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
@@ -100,7 +72,7 @@ def _by_refit(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> 
         step(run, seed=seed)
         refit(run.model, inference_model=second, config=run.config)
     save_megatron_model(run.model, folder)
-    return _generated(second, checkpoint=checkpoint, words=[*checkpoint.words, *words])
+    return _generated(second, checkpoint=checkpoint, config=run.config)
 
 
 def _snapshot(config: RunConfig, *, iteration: Path) -> Any:

@@ -64,13 +64,17 @@ class Policy:
         set_fields(provider, fields=fields)
         finalize(provider, fields=fields)
         provider.initialize_model_parallel(seed=1)
-        hooks: list[Any] = [lambda model: load_weights(iteration_of(self.folder), model)]
+        hooks: list[Any] = [self._load]
         if self.config.model.draft.enabled:
             hooks.append(draft_hook(self.config, provider=provider))
         if self.config.model.peft.enabled:
             hooks.append(lora_hook(self.config))
         ddp = DistributedDataParallelConfig(**_upstream(ddp_fields(self.config)))
         return provider.provide_distributed_model(ddp_config=ddp, pre_wrap_hook=[*hooks, self.last_hook])
+
+    def _load(self, model: list[MegatronModule]) -> list[MegatronModule]:
+        load_weights(iteration_of(self.folder), model)
+        return model
 
     @cached_property
     def optimizer(self) -> Any:
@@ -132,9 +136,7 @@ def train(policy: Policy, *, num_steps: int) -> list[float]:
         logits = logits_of(policy)
         loss = torch.log_softmax(logits.float(), dim=-1)[..., 0].mean()
         if policy.config.model.draft.enabled:
-            draft = draft_loss(
-                chunk, logits=logits, targets=data.targets, positions=data.positions, mask=data.mask
-            )
+            draft = draft_loss(chunk, logits=logits, targets=data.targets, positions=data.positions, mask=data.mask)
             losses.append(draft.item())
             loss = loss + draft
         loss.backward()
@@ -143,7 +145,11 @@ def train(policy: Policy, *, num_steps: int) -> list[float]:
     return losses
 
 
+def tensor_bits(tensor: torch.Tensor) -> str:
+    """A hash of the bytes: a tensor would be sent as shared memory that dies with its rank."""
+    return hashlib.sha256(tensor.detach().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
 def bits(module: Any) -> dict[str, str]:
-    """A hash of every parameter's bytes: a tensor would be sent as shared memory that dies with its rank."""
-    tensors = {name: param.detach().contiguous().view(torch.uint8) for name, param in module.named_parameters()}
-    return {name: hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for name, tensor in tensors.items()}
+    """A hash of every parameter."""
+    return {name: tensor_bits(param) for name, param in module.named_parameters()}

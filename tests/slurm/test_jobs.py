@@ -157,7 +157,13 @@ def test_every_rank_sees_all_gpus_of_its_node(cluster: Cluster, tmp_path: Path, 
     interpreter = python(
         'echo "rank $SLURM_PROCID of $SLURM_NTASKS on $SLURMD_NODENAME: $CUDA_VISIBLE_DEVICES"; exit 3'
     )
-    words = ("platform=hopper", "cluster.num_processes=16", f"cluster.python={interpreter}", "cluster.wait=true")
+    words = (
+        "platform=hopper",
+        "job.num_prompts=16",
+        "cluster.num_processes=16",
+        f"cluster.python={interpreter}",
+        "cluster.wait=true",
+    )
     done = launch(cluster, "cluster=slurm", *words, f"output_dir={outputs}")
     assert done.code == ExitCode.EXPERIMENT, done.text
     assert "ended before it left a record: Exited with exit code 3" in done.text

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
 
 import torch
 from megatron.core.models.gpt import gpt_layer_specs
@@ -72,7 +72,7 @@ class Sequences:
     @cached_property
     def qkv(self) -> list[tuple[Tensor, Tensor, Tensor]]:
         heads, groups, dim = self.config.num_attention_heads, self.config.num_query_groups, self.config.kv_channels
-        assert dim is not None, "TransformerConfig derives kv_channels"
+        assert groups is not None and dim is not None, "TransformerConfig derives both"
         fused = [
             random_values(n, heads + 2 * groups, dim, dtype=self.config.params_dtype, device=self.device, seed=n)
             for n in self.lengths
@@ -82,10 +82,8 @@ class Sequences:
     @cached_property
     def kernel(self) -> Any:
         """The core attention of a training layer."""
-        provider: Any = gpt_layer_specs.TESpecProvider()
-        return provider.core_attention()(
-            config=self.config, layer_number=1, attn_mask_type=AttnMaskType.causal, attention_type="self"
-        )
+        made = cast(Any, gpt_layer_specs.TESpecProvider().core_attention())
+        return made(config=self.config, layer_number=1, attn_mask_type=AttnMaskType.causal, attention_type="self")
 
     def padded(self, chosen: Sequence[int]) -> list[Tensor]:
         """Training's attention of these sequences as rows of one batch, each filled up with other values; unpadded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from megatron.core.transformer.enums import AttnBackend
@@ -21,6 +22,12 @@ LENGTHS = (1, 63, 64, 65, 200, 1100)
 
 CPU_LENGTHS = (1, 15, 16, 33, 65, 100)
 """Around the tiles of `zero_kl.cpu_kernels`."""
+
+TOKENS = 2048
+"""Rows of a large batch."""
+
+BATCHES = (64, 192, 1024)
+"""Rows of smaller ones: whole multiples of 64, to which training and the engine fill their batches up."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class Bench:
     def sequences(self) -> Sequences:
         """Queries, keys and values at the model's heads."""
         return Sequences(
-            config=self._transformer_config(),
+            config=self.transformer_config,
             device=self.device,
             block_size=self.config.generation.block_size_tokens,
             lengths=CPU_LENGTHS if self._on_cpu else LENGTHS,
@@ -68,9 +75,16 @@ class Bench:
         values = random_values(*shape, dtype=torch.float32, device=self.device, seed=math.prod(shape))
         return (values * shape[-1] ** -0.5).to(self.dtype)
 
-    def _transformer_config(self) -> TransformerConfig:
-        """One layer with this model's heads; attention is chosen and split as the run's own configuration says."""
+    @property
+    def num_all_experts(self) -> int:
+        """Over all ranks that share them."""
+        return self.shapes.num_experts * self.config.parallelism.expert_model_parallel_size
+
+    @cached_property
+    def transformer_config(self) -> TransformerConfig:
+        """One layer of this model; attention is chosen and split as the run's own configuration says."""
         performance = self.config.performance
+        version: Any = performance.flash_attention_version  # upstream's literal, ours is an integer
         return TransformerConfig(
             num_layers=1,
             hidden_size=self.shapes.hidden_size,
@@ -79,10 +93,15 @@ class Bench:
             kv_channels=self.shapes.head_dim,
             attention_dropout=0.0,
             hidden_dropout=0.0,
+            add_bias_linear=False,
             bf16=self.dtype is torch.bfloat16,
             fp16=self.dtype is torch.float16,
             params_dtype=self.dtype,
+            num_moe_experts=self.num_all_experts or None,
+            moe_router_topk=self.shapes.topk or 2,
+            moe_router_pre_softmax=self.shapes.topk == 1,  # upstream refuses the other order there
+            moe_token_dispatcher_type="alltoall",
             attention_backend=AttnBackend[performance.attention_backend.value],
-            flash_attention_version=performance.flash_attention_version,
+            flash_attention_version=version,
             batch_invariant_mode=self.config.zero_kl.batch_invariant_mode,
         )

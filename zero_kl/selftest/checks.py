@@ -9,24 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from megatron.core.transformer.moe import token_dispatcher
-from megatron.core.transformer.moe.moe_utils import router_gating_linear
 from torch import Tensor
 from torch.nn.functional import silu
 
 from launcher.schema import Backend
 from zero_kl.conditions import MEASURED
-from zero_kl.selftest import in_force
+from zero_kl.selftest import experts, in_force
 from zero_kl.selftest.attention import check_reference, differing
-from zero_kl.selftest.bench import Bench
-from zero_kl.selftest.modules import random_values
-from zero_kl.selftest.rows import check_group_rows, check_rows, rows_that_differ
-
-TOKENS = 2048
-"""Rows of a large batch."""
-
-BATCHES = (64, 192, 1024)
-"""Rows of smaller ones: whole multiples of 64, to which training and the engine fill their batches up."""
+from zero_kl.selftest.bench import BATCHES, TOKENS, Bench
+from zero_kl.selftest.rows import check_rows
 
 REQUESTS = (1, 3, 24, 100)
 """Rows of the head in decode, which are requests and not filled up."""
@@ -123,56 +114,6 @@ def _log_softmax(bench: Bench) -> str | None:
     return check_rows(lambda part: torch.log_softmax(part.float(), dim=-1), rows=rows, sizes=REQUESTS)
 
 
-def _router(bench: Bench) -> str | None:
-    experts = bench.shapes.num_experts * bench.config.parallelism.expert_model_parallel_size
-    weight = bench.weight(experts, bench.shapes.hidden_size)
-    return _batched(
-        bench,
-        op=lambda rows: router_gating_linear(rows, weight, None, torch.float32),
-        width=bench.shapes.hidden_size,
-    )
-
-
-def _experts(bench: Bench) -> str | None:
-    """Both products of the grouped experts, with uneven and empty groups."""
-    shapes, num = bench.shapes, bench.shapes.num_experts
-    splits = [0 if i == 1 else 7 + 61 * (i % 5) for i in range(num)]
-    for width_in, width_out in (
-        (shapes.hidden_size, 2 * shapes.moe_ffn_hidden_size),
-        (shapes.moe_ffn_hidden_size, shapes.hidden_size),
-    ):
-        op = bench.modules.grouped_linear(num, width_in, width_out)
-        rows = random_values(sum(splits), width_in, dtype=bench.dtype, device=bench.device)
-        found = check_group_rows(op, rows=rows, splits=splits, sizes=(1, 5, 64))
-        if found:
-            return f"{found} ({width_in} x {width_out})"
-    return None
-
-
-def _combine(bench: Bench) -> str | None:
-    """Tokens to the experts' order and back, through the dispatcher's own names; each expert scales its rows."""
-    shapes = bench.shapes
-    experts = shapes.num_experts * bench.config.parallelism.expert_model_parallel_size
-    rows = bench.rows(TOKENS, shapes.hidden_size)
-    scores = random_values(TOKENS, experts, dtype=torch.float32, device=bench.device)
-    chosen = scores.topk(shapes.topk, dim=1, sorted=True).indices
-    routing = torch.zeros(TOKENS, experts, dtype=torch.bool, device=bench.device).scatter_(1, chosen, True)
-
-    def through_experts(index: Tensor) -> Tensor:
-        tokens, routed = rows[index], routing[index]
-        out = token_dispatcher.permute(tokens, routed, num_out_tokens=len(index) * shapes.topk)
-        expert = routed.T.nonzero()[:, :1]
-        return token_dispatcher.unpermute(
-            out[0] * (1 + expert).to(out[0].dtype).rsqrt(), out[2], restore_shape=tokens.shape
-        )
-
-    everyone = torch.arange(TOKENS, device=bench.device)
-    repeated = rows_that_differ(through_experts(everyone), through_experts(everyone))
-    if repeated:
-        return f"{repeated} of {TOKENS} tokens differ from run to run"
-    return check_rows(through_experts, rows=everyone, sizes=(1, *BATCHES))
-
-
 def _reference(bench: Bench, *, packed: bool) -> str | None:
     sequences = bench.sequences
     outputs = (sequences.packed if packed else sequences.padded)(sequences.short)
@@ -232,7 +173,7 @@ CHECKS: tuple[Check, ...] = (
     ),
     Check(
         code="ZS003",
-        name="combine patches",
+        name="expert patches",
         run=in_force.check_moe_patches,
         when=_patches_experts,
         why="a patch that did not take is silent",
@@ -271,12 +212,19 @@ CHECKS: tuple[Check, ...] = (
         why="torch's GEMMs take their workspace from the environment; the narrowest is split first",
     ),
     Check(code="ZS029", name="log_softmax", run=_log_softmax, why="the log-probabilities themselves"),
-    Check(code="ZS030", name="router", run=_router, when=_has_experts, why=_GEMM),
-    Check(code="ZS031", name="experts", run=_experts, when=_has_experts, why=_GEMM),
+    Check(code="ZS030", name="router", run=experts.check_router, when=_has_experts, why=_GEMM),
+    Check(
+        code="ZS033",
+        name="top-k",
+        run=experts.check_topk,
+        when=_has_experts,
+        why="megatron-core 0.19.2 sorts the top-k only where gradients are recorded, and normalises in that order",
+    ),
+    Check(code="ZS031", name="experts", run=experts.check_experts, when=_has_experts, why=_GEMM),
     Check(
         code="ZS032",
         name="combine",
-        run=_combine,
+        run=experts.check_combine,
         when=_has_experts,
         why="megatron-core 0.19.2 adds a token's experts with atomics, in the order they arrive",
     ),

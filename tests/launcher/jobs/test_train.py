@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("cpu_platform")
 
 JOB = ["job=train", "job.num_prompts=8", "job.num_steps=3", "checkpoint=save", "checkpoint.save_interval=1"]
 SIZES = ["model.seq_length=64", "performance.micro_batch_size=2"]
+REFERENCE = ["model.reference_model=true", "job.reference_kl_weight=0.5"]
 SCHEDULE = ["optimizer.scheduler.lr_decay_style=cosine", "optimizer.scheduler.lr_warmup_iters=1"]
 
 
@@ -61,6 +62,10 @@ VARIANTS = {
     "tp2": (["model=tiny", "parallelism=tp2"], 2),
     "pp2": (["model=tiny", "parallelism=pp2"], 2),
     "ep2": (["model=tiny_moe", "parallelism=ep2"], 2),
+    "lora": (["model=tiny", "model.peft.enabled=true"], 1),
+    "draft": (["model=tiny", "model.draft.enabled=true"], 1),
+    "reference": (["model=tiny", *REFERENCE], 1),
+    "reference_of_lora": (["model=tiny", "model.peft.enabled=true", "parallelism=dp2", *REFERENCE], 2),
 }
 
 
@@ -74,3 +79,12 @@ def test_a_resumed_run_goes_on_as_if_unbroken(name: str, tmp_path: Path) -> None
     (saves / "iter_0000003" / "run_config.yaml").unlink()  # as if killed while it was written
     resumed = _run(words, folder=tmp_path / "resumed", ranks=ranks, resume_from=[saves])
     assert resumed == unbroken[2:]
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_the_reference_is_the_policy_before_its_first_step(lora: bool, tmp_path: Path) -> None:
+    words = ["model=tiny", f"model.peft.enabled={lora}".lower(), *REFERENCE]
+    first, second, _ = _run(words, folder=tmp_path / "run", ranks=1)
+    assert first.terms["kl"] == 0.0
+    assert second.terms["kl"] > 0.0
+    assert second.loss == second.terms["nll"] + 0.5 * second.terms["kl"]

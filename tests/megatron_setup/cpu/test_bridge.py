@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.hf_configs import HF_CONFIGS
+from tests.hf_configs import SERVED
 from tests.worlds import run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
@@ -62,7 +62,7 @@ def test_export_gives_the_same_bits_back(
     assert [key for key in original if not torch.equal(original[key], exported[key])] == []
 
 
-@pytest.mark.parametrize("name", HF_CONFIGS)
+@pytest.mark.parametrize("name", SERVED)
 def test_the_engine_agrees_with_training_only_with_the_kernels(name: str, converted: Converted) -> None:
     from tests.megatron_setup.cpu.tiny_bridge import NUM_NEW_TOKENS, PROMPT_LENGTHS, Agreement, Layout, sample_and_score
 

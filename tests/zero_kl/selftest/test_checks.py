@@ -92,16 +92,28 @@ def test_keys_split_in_decode_are_found() -> None:
 
 
 def test_expert_outputs_added_in_order_of_arrival_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from megatron.core.transformer.moe import token_dispatcher
+    from megatron.core.transformer.moe import moe_layer
 
-    ordered, runs = token_dispatcher.unpermute, iter(range(100))
+    runs = iter(range(100))
 
-    def racing(permuted: torch.Tensor, indices: torch.Tensor, *, restore_shape: torch.Size) -> torch.Tensor:
-        return ordered(permuted, indices, restore_shape=restore_shape) * (1 + 2**-20 * next(runs))
+    class Racing(moe_layer.MoEAlltoAllTokenDispatcher):
+        def combine_postprocess(self, permutated_local_input_tokens: torch.Tensor) -> torch.Tensor:
+            return super().combine_postprocess(permutated_local_input_tokens) * (1 + 2**-20 * next(runs))
 
-    monkeypatch.setattr(token_dispatcher, "unpermute", racing)
+    monkeypatch.setattr(moe_layer, "MoEAlltoAllTokenDispatcher", Racing)
     found = _found(_outcomes(EXPERTS, FP32, kernels=_sound()))
     assert found == {"combine": "2048 of 2048 tokens differ from run to run"}
+
+
+def test_a_topk_that_sorts_in_training_only_is_found() -> None:
+    from megatron_setup.cpu.attention import use_core
+    from zero_kl.cpu_kernels import _KERNELS, attention, batch_invariant
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delitem(_KERNELS, "topk")
+        words = ("model.hf_config.num_experts_per_tok=4", "model.hf_config.num_experts=16")
+        found = _found(_outcomes(EXPERTS, FP32, *words, kernels=(batch_invariant(), use_core(attention))))
+    assert set(found) == {"top-k"}
 
 
 def test_a_variable_that_is_not_set_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

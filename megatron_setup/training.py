@@ -1,0 +1,126 @@
+"""Rules about the supervised steps of job=train: its sequences, its loss, the reference policy in it. Torch-free."""
+
+from launcher.requirement import Between, Check, Condition, Equals, Finding, Requirement, Subject, show
+from launcher.schema import JobKind
+from launcher.schema.layout import derive_layout
+
+_JOB = "launcher/jobs/train.py"
+
+
+def _job(text: str, *, kinds: tuple[JobKind, ...]) -> Condition:
+    return Condition(who="the job", text=text, test=lambda s: s.config.job.kind in kinds)
+
+
+TRAIN = _job("job.kind is train", kinds=(JobKind.train,))
+NOT_TRAIN = _job("job.kind is not train", kinds=(JobKind.mismatch, JobKind.setup, JobKind.convert))
+NO_LOSS = _job("job.kind is mismatch or convert", kinds=(JobKind.mismatch, JobKind.convert))
+DRAWN = Condition(who="", text="sequences are random", test=lambda s: s.config.job.prompts is None)
+UNBATCHED = Condition(
+    who="", text="global_batch_size is null", test=lambda s: s.config.performance.global_batch_size is None
+)
+WITHOUT_REFERENCE = Condition(
+    who="the job", text="model.reference_model is false", test=lambda s: not s.config.model.reference_model
+)
+
+
+def _fits(subject: Subject) -> Finding | None:
+    found, length = subject.config.job.max_prompt_tokens, subject.config.model.seq_length
+    if found <= length:
+        return None
+    return Finding(
+        found=show(found), wanted=f"at most model.seq_length = {length}", hints=(f"job.max_prompt_tokens={length}",)
+    )
+
+
+def _has_a_range(subject: Subject) -> Finding | None:
+    job = subject.config.job
+    if job.min_prompt_tokens <= job.max_prompt_tokens:
+        return None
+    return Finding(
+        found=show(job.min_prompt_tokens),
+        wanted=f"at most max_prompt_tokens = {job.max_prompt_tokens}",
+        hints=(f"job.min_prompt_tokens={job.max_prompt_tokens}",),
+    )
+
+
+def _is_shared(subject: Subject) -> Finding | None:
+    found, ranks = subject.config.job.num_prompts, derive_layout(subject.config).data_parallel_size
+    if ranks == 0 or found % ranks == 0:  # 0 replicas: the world is too small, and its own rule says so
+        return None
+    return Finding(
+        found=show(found),
+        wanted=f"a multiple of {ranks}",
+        arithmetic=f"{found} / data {ranks} leaves {found % ranks}",
+        hints=(f"job.num_prompts={-(-found // ranks) * ranks}",),
+    )
+
+
+REQUIREMENTS: tuple[Requirement, ...] = (
+    Requirement(
+        code="TR001",
+        key="parallelism.context_parallel_size",
+        want=Equals(1),
+        when=TRAIN,
+        why="sequences are handed to the model whole; a rank of several would take them for its share",
+        source=_JOB,
+        reads=("job.kind",),
+    ),
+    Requirement(
+        code="TR002",
+        key="job.max_prompt_tokens",
+        want=Check("at most model.seq_length", _fits),
+        when=TRAIN & DRAWN,
+        why="a random sequence is that long",
+        source=_JOB,
+        reads=("job.kind", "job.prompts", "model.seq_length"),
+    ),
+    Requirement(
+        code="TR003",
+        key="job.min_prompt_tokens",
+        want=Check("at most max_prompt_tokens", _has_a_range),
+        when=TRAIN & DRAWN,
+        why="the lengths of random sequences are drawn between the two",
+        source=_JOB,
+        reads=("job.kind", "job.prompts", "job.max_prompt_tokens"),
+    ),
+    Requirement(
+        code="TR004",
+        key="job.num_prompts",
+        want=Check("a multiple of the data-parallel size", _is_shared),
+        when=TRAIN & UNBATCHED,
+        why="replicas take equal shares of a step: each takes part in every gradient reduction",
+        source=_JOB,
+        reads=("job.kind", "performance.global_batch_size", "parallelism.data_parallel_size"),
+    ),
+    Requirement(
+        code="TR010",
+        key="job.reference_kl_weight",
+        want=Between(low=0.0),
+        why="a negative one drives the policy away from the reference",
+        source=_JOB,
+    ),
+    *(
+        Requirement(
+            code=code,
+            key="job.reference_kl_weight",
+            want=Equals(0.0),
+            when=when,
+            why=why,
+            source=_JOB,
+            reads=reads,
+        )
+        for code, when, why, reads in (
+            ("TR011", WITHOUT_REFERENCE, "there is no reference to take a KL to", ("model.reference_model",)),
+            ("TR012", NOT_TRAIN, "no other job has this loss", ("job.kind",)),
+        )
+    ),
+    Requirement(
+        code="TR013",
+        key="model.reference_model",
+        want=Equals(False),
+        when=NO_LOSS,
+        why="nobody asks the reference for anything, and it takes the host memory of a model",
+        source="launcher/jobs/mismatch.py",
+        reads=("job.kind",),
+    ),
+)

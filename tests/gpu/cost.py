@@ -1,0 +1,250 @@
+"""Training and generation of ordinary kernels, `te_native` and `megatron`, side by side on one GPU; prints one table.
+
+    python tests/gpu/cost.py OUT [MODEL,...] [EXTRA_OVERRIDE ...]
+
+Each mode is a process, since cuBLAS reads its environment once. All are alive at once and take turns: only one runs at
+a time, in another order each round. Every figure is a median over the rounds. Writes OUT/cost.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import selectors
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.gpu.served import GRAPHS, MEGATRON, ORDINARY, PINNED, ZERO, serve
+
+MODELS = {"dense": ["model=qwen3_1b"], "moe": ["model=qwen3_moe_1b"]}
+MODES = {
+    "ordinary": ORDINARY,
+    "te_native": [*ZERO, *GRAPHS],
+    "megatron": MEGATRON,
+    "pinned": [*PINNED, *GRAPHS],
+}
+SIZES = [
+    "model.seq_length=2048",
+    "performance.micro_batch_size=4",
+    "job.num_prompts=128",
+    "job.max_prompt_tokens=64",
+    "generation.max_new_tokens=96",
+    "generation.buffer_size_gb=6",
+    "output_dir=/tmp/runs/cost",
+]
+ROUNDS = {"train": 6, "generate": 3, "graphs": 4}
+TAKES_PART = {
+    "train": ("ordinary", "te_native", "megatron"),
+    "generate": ("ordinary", "te_native", "megatron"),
+    "graphs": ("pinned", "te_native"),
+}
+PREFIX = "COST "
+STEPS = 4
+START_LIMIT_S, TURN_LIMIT_S = 240.0, 60.0
+
+
+def words_of(model: str, mode: str, extra: list[str]) -> list[str]:
+    """The command line of a child. An ordinary MoE can be captured only with upstream's padding."""
+    padded = ["moe.moe_pad_experts_for_cuda_graph_inference=true"] if (model, mode) == ("moe", "pinned") else []
+    graphs = ["generation.num_cuda_graphs=2"] if mode in TAKES_PART["graphs"] else []
+    return [*MODES[mode], *MODELS[model], *SIZES, *graphs, *padded, *extra]
+
+
+@dataclass
+class Child:
+    """A process with a model; `figures` are its results by phase."""
+
+    mode: str
+    process: subprocess.Popen[str]
+    figures: dict[str, list[dict[str, float]]] = field(default_factory=dict)
+    error: str = ""
+
+    def answer(self, *, limit_s: float) -> dict[str, Any] | None:
+        """The child's next line of ours; None, and the child ended, where it failed or took too long."""
+        assert self.process.stdout is not None
+        selector = selectors.DefaultSelector()
+        selector.register(self.process.stdout, selectors.EVENT_READ)
+        deadline = time.monotonic() + limit_s
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            line = self.process.stdout.readline()
+            if not line:
+                break
+            if line.startswith(PREFIX):
+                return json.loads(line.removeprefix(PREFIX))
+        self.error = f"{self.mode}: no answer within {limit_s:.0f} s, or it ended"
+        self.process.kill()
+        return None
+
+    def turn(self, phase: str) -> None:
+        """Let it run the phase once, alone."""
+        if self.error:
+            return
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{phase}\n")
+        self.process.stdin.flush()
+        result = self.answer(limit_s=TURN_LIMIT_S)
+        if result is not None:
+            self.figures.setdefault(phase, []).append(result)
+
+
+def measure(model: str, *, out: Path, extra: list[str]) -> list[Child]:
+    """All modes of one model; the first child makes the model and its checkpoint, the others find them."""
+    children: list[Child] = []
+    for mode in MODES:
+        log = (out / f"cost_{model}_{mode}.log").open("w")
+        command = [sys.executable, "-u", __file__, "--child", *words_of(model, mode, extra)]
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+        )
+        children.append(Child(mode, process))
+    for child in children:
+        child.answer(limit_s=START_LIMIT_S)
+    for phase, num_rounds in ROUNDS.items():
+        for turn in range(num_rounds + 1):  # the first compiles and is dropped
+            part = [c for c in children if c.mode in TAKES_PART[phase]]
+            for child in part if turn % 2 else reversed(part):
+                child.turn(phase)
+    for child in children:
+        child.process.stdin and child.process.stdin.close()
+        child.process.wait(30) if not child.error else None
+    return children
+
+
+def child_main(words: list[str]) -> None:
+    """Set up, say so, then run what each line of stdin asks for."""
+    serve(words, job=_answer_turns)
+
+
+def _answer_turns(setup: Any) -> None:
+    phases: dict[str, Callable[[Any], dict[str, float]]] = {"train": _train, "generate": _eager, "graphs": _graphs}
+    print(PREFIX + json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(PREFIX + json.dumps(phases[line.strip()](setup)), flush=True)
+
+
+class _NoStep:
+    """An optimizer that leaves the weights: the figure is of forward and backward."""
+
+    def zero_grad(self) -> None: ...
+    def step(self) -> None: ...
+
+
+def _train(setup: Any) -> dict[str, float]:
+    """Milliseconds of forward and backward over 4 x 2,048 tokens; the median of some steps."""
+    import torch
+
+    from zero_kl.score import policy_gradient_step
+
+    generator = random.Random(0)
+    sequences = [[generator.randrange(32000) for _ in range(2049)] for _ in range(4)]
+    times: list[float] = []
+    for _ in range(STEPS):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        policy_gradient_step(
+            setup.model,
+            optimizer=_NoStep(),  # pyright: ignore[reportArgumentType]
+            sequences=sequences,
+            prompt_lengths=[1] * 4,
+            advantages=[1.0] * 4,
+            micro_batch_size=4,
+            row_multiple=64,
+        )
+        torch.cuda.synchronize()
+        times.append(1e3 * (time.perf_counter() - started))
+    return {"ms": statistics.median(times)}
+
+
+def _eager(setup: Any) -> dict[str, float]:
+    from launcher.schema.generation import InferenceCudaGraphScope
+    from launcher.schema.performance import CudaGraphImpl
+
+    generation = replace(
+        setup.config.generation,
+        cuda_graph_impl=CudaGraphImpl.none,
+        num_cuda_graphs=0,
+        inference_cuda_graph_scope=InferenceCudaGraphScope.none,
+    )
+    return _generate(setup, config=replace(setup.config, generation=generation))
+
+
+def _graphs(setup: Any) -> dict[str, float]:
+    return _generate(setup, config=setup.config)
+
+
+def _generate(setup: Any, *, config: Any) -> dict[str, float]:
+    """Tokens per second of the decode steps, and seconds until the first token (engine, graphs, prefill)."""
+    import torch
+    from megatron.bridge.inference.text_generation import HFTokenizerAdapter
+    from megatron.core.utils import unwrap_model
+
+    from zero_kl.generate import generate
+    from zero_kl.prompts import random_prompts
+
+    job, stamps = config.job, [time.perf_counter()]
+    prompts = random_prompts(job.num_prompts, min_tokens=1, max_tokens=job.max_prompt_tokens, vocab_size=300, seed=0)
+    generate(
+        unwrap_model(setup.model)[0],
+        prompts=prompts,
+        tokenizer=HFTokenizerAdapter(setup.finished.tokenizer),
+        config=config,
+        on_finished=lambda done, total: stamps.append(time.perf_counter()),
+    )
+    torch.cuda.synchronize()
+    decoded = job.num_prompts * (config.generation.max_new_tokens - 1)
+    return {"tokens_per_s": decoded / (stamps[-1] - stamps[1]), "first_s": stamps[1] - stamps[0]}
+
+
+def main() -> int:
+    """Measure and print; exit 1 where a mode gave no figure."""
+    if sys.argv[1] == "--child":
+        child_main(sys.argv[2:])
+        return 0
+    out = Path(sys.argv[1])
+    models = sys.argv[2].split(",") if len(sys.argv) > 2 else list(MODELS)
+    results: dict[str, Any] = {}
+    for model in models:
+        started = time.monotonic()
+        children = measure(model, out=out, extra=sys.argv[3:])
+        results[model] = {c.mode: {"figures": c.figures, "error": c.error} for c in children}
+        (out / "cost.json").write_text(json.dumps(results, indent=1))
+        print(f"{model}: {time.monotonic() - started:.0f} s", flush=True)
+    _print_table(results, out=out)
+    return int(any(c["error"] for modes in results.values() for c in modes.values()))
+
+
+def _print_table(results: dict[str, Any], *, out: Path) -> None:
+    print(f"{'model':6s} {'figure':22s} " + " ".join(f"{mode:>20s}" for mode in MODES))
+    rows = (("train", "ms"), ("generate", "tokens_per_s"), ("graphs", "tokens_per_s"), ("graphs", "first_s"))
+    for model, modes in results.items():
+        for phase, key in rows:
+            base = _median(modes[TAKES_PART[phase][0]], phase=phase, key=key)
+            cells = [_cell(_median(modes[mode], phase=phase, key=key), base=base) for mode in MODES]
+            print(f"{model:6s} {phase + ' ' + key:22s} " + " ".join(f"{cell:>20s}" for cell in cells))
+        for mode, result in modes.items():
+            if result["error"]:
+                print(result["error"], (out / f"cost_{model}_{mode}.log").read_text(errors="replace")[-1500:])
+
+
+def _median(result: dict[str, Any], *, phase: str, key: str) -> float | None:
+    rounds = result["figures"].get(phase, [])[1:]
+    return statistics.median(r[key] for r in rounds) if rounds else None
+
+
+def _cell(value: float | None, *, base: float | None) -> str:
+    return "-" if value is None else f"{value:,.2f} ({value / base:.3f})" if base else f"{value:,.2f}"
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code) if sys.argv[1] == "--child" else sys.exit(code)

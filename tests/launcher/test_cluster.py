@@ -1,0 +1,125 @@
+"""Every row about the cluster: what breaks it, the error's exact text, and what repairs it."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from launcher.cluster import REQUIREMENTS
+from launcher.compose import compose
+from launcher.requirement import Requirement, Severity, Subject, Violation, check_all, render
+from launcher.slurm.options import KEYS, LAUNCHERS
+from launcher.slurm.parameters import SUBMITITS
+from launcher.validate import read_architecture, validate
+from tests.command_line import retyped
+from tests.plugin_golden import Golden
+
+GPU = ("platform=hopper", "job.num_prompts=320")
+SLURM = (*GPU, "cluster=slurm")
+NVL72 = (*GPU, "cluster=gb200_nvl72")
+EXPERTS = ("model=qwen3_moe_1b", "parallelism.expert_model_parallel_size=16")
+
+BROKEN: dict[str, tuple[str, ...]] = {
+    "CL001": (*SLURM, "cluster.gpus_per_node=0"),
+    "CL002": ("cluster.timeout_min=0",),
+    "CL003": ("cluster=slurm", "cluster.nodes=0"),
+    "CL004": ("cluster=slurm", "cluster.cpus_per_task=0"),
+    "CL005": ("cluster=slurm", "cluster.nodes_per_nvlink_domain=0"),
+    "CL006": ("cluster=slurm", "cluster.segment=0"),
+    "CL010": (*SLURM, "cluster.num_processes=8", "cluster.nodes=3"),
+    "CL011": (*SLURM, "cluster.num_processes=16", "cluster.nodes=1"),
+    "CL012": (*SLURM, "cluster.num_processes=20"),
+    "CL013": (*GPU, "cluster.num_processes=16"),
+    "CL014": (*SLURM, "cluster.num_processes=16", "cluster.max_gpu_hours=4.5"),
+    "CL015": ("cluster=slurm", "cluster.timeout_min=2"),
+    "CL016": ("cluster=slurm", "cluster.timeout_min=2000", "cluster.signal_delay_s=70000"),
+    "CL020": ("cluster=slurm", "+cluster.sbatch={partition:debug,ntasks-per-node:3,requeue:true}"),
+    "CL021": ("cluster=slurm", "+cluster.sbatch={hold:false,nodelist:null}"),
+    "CL022": ("cluster=slurm", "cluster.mem=200G", "+cluster.sbatch.mem-per-gpu=20G"),
+    "CL030": (*NVL72, "cluster.num_processes=64", "cluster.segment=12"),
+    "CL031": (*NVL72, *EXPERTS, "cluster.num_processes=64", "cluster.segment=2"),
+    "CL032": (*NVL72, "cluster.nodes_per_nvlink_domain=2", *EXPERTS, "cluster.num_processes=64"),
+    "CL033": ("platform=hopper", "cluster=gb200_nvl72", "cluster.num_processes=148", "job.num_prompts=5328"),
+    "CL040": ("cluster=slurm", "cluster.container_image=image.sqsh"),
+    "CL041": ("cluster=slurm", "cluster.container_workdir=/work"),
+    "CL042": ("cluster=slurm", "cluster.container_mounts=[/data:/data]"),
+    "CL043": ("cluster=slurm", "cluster.container_env=[HF_HOME]"),
+    "CL050": ("cluster.account=team",),
+    "CL051": ("cluster.partition=debug",),
+    "CL052": ("cluster.qos=high",),
+    "CL053": ("cluster.reservation=night",),
+    "CL054": ("cluster.nodes=2",),
+    "CL055": ("cluster.cpus_per_task=4",),
+    "CL056": ("cluster.mem=200G",),
+    "CL057": ("cluster.constraint=h200",),
+    "CL058": ("cluster.exclude=node7",),
+    "CL059": ("cluster.exclusive=true",),
+    "CL060": ("cluster.nodes_per_nvlink_domain=18",),
+    "CL061": ("cluster.segment=4",),
+    "CL062": ("cluster.signal_delay_s=120",),
+    "CL063": ("cluster.mail_type=END",),
+    "CL064": ("cluster.mail_user=me",),
+    "CL065": ("cluster.setup=[module load cuda]",),
+    "CL066": ("cluster.python=python3",),
+    "CL067": ("cluster.srun_args=['--cpu-bind=verbose']",),
+    "CL068": ("+cluster.sbatch.nodelist=node7",),
+    "CL069": ("cluster.container_image=image.sqsh",),
+    "CL070": ("cluster.container_workdir=/work",),
+    "CL071": ("cluster.container_mounts=[/data:/data]",),
+    "CL072": ("cluster.container_env=[HF_HOME]",),
+}
+NO_HINT = {"CL032"}
+"""Only another layout or another cluster helps."""
+
+
+def violations(words: Sequence[str]) -> dict[str, Violation]:
+    config = compose(words).config
+    subject = Subject(config=config, architecture=read_architecture(config.model))
+    return {v.row.code: v for v in check_all(REQUIREMENTS, subject=subject)}
+
+
+def test_every_row_has_a_case() -> None:
+    assert [row.code for row in REQUIREMENTS] == list(BROKEN)
+
+
+def test_error_texts(golden: Golden) -> None:
+    golden("\n\n".join(render(violations(words)[code]) for code, words in BROKEN.items()), name="cluster.txt")
+
+
+@pytest.mark.parametrize("code", [code for code in BROKEN if code not in NO_HINT])
+def test_hint_repairs(code: str) -> None:
+    finding = violations(BROKEN[code])[code].finding
+    assert finding.hints
+    assert code not in violations(retyped(BROKEN[code], hints=finding.hints))
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_all_hints_together_repair_the_run(code: str) -> None:
+    found = validate(compose(BROKEN[code]).config)
+    hints = [hint for v in (*found.violations, *found.warnings) for hint in v.finding.hints]
+    validate(compose(retyped(BROKEN[code], hints=hints)).config).raise_if_invalid()
+
+
+@pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row.code)
+def test_row_is_complete(row: Requirement) -> None:
+    assert row.why
+    assert row.source
+    assert row.when.who
+
+
+def test_warnings_are_about_placement() -> None:
+    assert {row.code for row in REQUIREMENTS if row.severity is Severity.WARNING} == {"CL031", "CL032", "CL033"}
+
+
+def test_every_parameter_of_submitit_is_a_key_or_the_launchers_or_free() -> None:
+    """A new version of submitit brings new ones; each then needs a decision."""
+    from submitit import SlurmExecutor
+
+    named = SlurmExecutor._valid_parameters()
+    assert named == {n for n in (*KEYS, *LAUNCHERS, *SUBMITITS) if n in named}
+    assert named >= SUBMITITS
+    assert not SUBMITITS & {*KEYS, *LAUNCHERS}
+
+
+def test_a_budget_that_no_time_limit_meets_is_raised() -> None:
+    words = (*SLURM, "cluster.num_processes=16", "cluster.max_gpu_hours=0.1")
+    assert violations(words)["CL014"].finding.hints == ("cluster.max_gpu_hours=16",)

@@ -1,0 +1,125 @@
+"""Rows of runs on the disk, their table and their JSON; no Slurm is asked about runs that ended."""
+
+import json
+import os
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from launcher.__main__ import main
+from launcher.errors import ConfigError, ExitCode
+from launcher.outcome import write_outcome
+from launcher.paths import AttemptPaths, Outputs
+from launcher.records import ProgressWriter
+from launcher.schema.cluster import ClusterKind
+from launcher.selection import newest_attempts, select_one
+from launcher.status import Row, last_event, render_rows, rows_of, to_json
+from launcher.submission import write_submission
+
+LONG = "mismatch-a_model_with_quite_a_long_name-0123abcd"
+
+
+def attempt(outputs: Path, *, name: str, kind: ClusterKind = ClusterKind.local, job: str = "1") -> AttemptPaths:
+    paths = Outputs(outputs).run(name, digest="0123abcd").new_attempt()
+    paths.resolved.touch()
+    write_submission(paths, cluster=kind, job=job)
+    return paths
+
+
+def test_a_running_run_and_its_heartbeat(tmp_path: Path) -> None:
+    paths = attempt(tmp_path, name="run")
+    assert last_event(paths) is None
+    progress = ProgressWriter(paths.progress)
+    for done in range(200):  # more than one look at the end of the file
+        progress("step 1: train", done=done, total=200)
+    with paths.progress.open("a") as file:
+        file.write('{"half a line')
+    (row,) = rows_of([paths])
+    assert (row.state, row.step) == ("running", "step 1: train 199/200")
+    assert row.heartbeat_s is not None
+    assert row.heartbeat_s < 60
+    assert json.loads(to_json([row])) == [asdict(row)]
+
+
+@pytest.mark.parametrize("state", ["finished", "failed", "cancelled", "refused"])
+def test_an_ended_run(state: str, tmp_path: Path) -> None:
+    paths = attempt(tmp_path, name="run", kind=ClusterKind.slurm, job="17")
+    write_outcome(paths, state=state, exit_code=5, error="error: first line\nsecond line")
+    (row,) = rows_of([paths])
+    assert (row.job, row.state, row.exit_code, row.detail) == ("17", state, 5, "error: first line")
+    assert row.heartbeat_s is None
+
+
+def test_a_run_whose_launcher_was_killed(tmp_path: Path) -> None:
+    unsubmitted = Outputs(tmp_path).run("unsubmitted", digest="0").new_attempt()
+    dead = attempt(tmp_path, name="dead")
+    data = json.loads(dead.submission.read_text()) | {"pid": 2**22 + 1}
+    dead.submission.write_text(json.dumps(data))
+    assert [row.state for row in rows_of([unsubmitted, dead])] == ["not started", "gone"]
+
+
+def test_the_table_is_80_columns_wide_and_says_who_is_silent() -> None:
+    row = Row(
+        run=LONG,
+        attempt=12,
+        job="123456789_17",
+        state="RUNNING",
+        detail="node1",
+        exit_code=None,
+        step="step 12: generate 1024/2048",
+        heartbeat_s=723.0,
+        folder="outputs/x",
+    )
+    text = render_rows([row, replace(row, state="failed", exit_code=5, heartbeat_s=None, detail="error: x")])
+    lines = text.splitlines()
+    assert all(len(line) <= 80 for line in lines[:3])
+    assert lines[1].endswith(" 12m")
+    assert "failed (5)" in lines[2]
+    assert lines[4] == f"{LONG}/12: RUNNING but no step for 12m"
+    assert lines[5] == f"{LONG}/12: error: x"
+
+
+def test_names_that_a_person_may_type(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    old = attempt(tmp_path, name="old", kind=ClusterKind.slurm, job="17")
+    new = attempt(tmp_path, name="new", kind=ClusterKind.slurm, job="18_3")
+    os.utime(old.root.parent, (1, 1))
+    for name in ("17", "old-0123abcd", str(old.root), str(old.root.parent)):
+        assert select_one(name, outputs=outputs, wanted=lambda _: True, what="x") == old
+    for name in ("latest", "18_3"):
+        assert select_one(name, outputs=outputs, wanted=lambda _: True, what="x") == new
+    assert newest_attempts(outputs) == [old, new]
+    with pytest.raises(ConfigError, match="there:  old-0123abcd, new-0123abcd"):
+        select_one("19", outputs=outputs, wanted=lambda _: True, what="x")
+
+
+def test_logs_of_a_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = attempt(tmp_path, name="run", job="4")
+    paths.logs.mkdir()
+    paths.log("4", rank=1).write_text("what rank 1 printed\n")
+    write_outcome(paths, state="finished", exit_code=0)
+    assert main(["logs", "-f", "latest", "rank=1", f"output_dir={tmp_path}"]) == ExitCode.OK
+    assert capsys.readouterr().out == "what rank 1 printed\n"
+    assert main(["logs", "latest", "rank=x", f"output_dir={tmp_path}"]) == ExitCode.CONFIG
+
+
+def test_what_is_over_is_not_cancelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = attempt(tmp_path, name="run", kind=ClusterKind.slurm, job="17")
+    write_outcome(paths, state="finished", exit_code=0)
+    assert main(["cancel", "17", f"output_dir={tmp_path}"]) == ExitCode.OK
+    assert "over already" in capsys.readouterr().out
+    assert main(["cancel"]) == ExitCode.CONFIG
+
+
+def test_a_thousand_runs_take_two_seconds(tmp_path: Path) -> None:
+    for number in range(1000):
+        paths = attempt(tmp_path, name=f"run{number}")
+        ProgressWriter(paths.progress)("train", done=1, total=2)
+        if number % 2:
+            write_outcome(paths, state="finished", exit_code=0)
+    started = time.monotonic()
+    rows = rows_of(newest_attempts(Outputs(tmp_path)))
+    assert len(rows) == 1000
+    assert time.monotonic() - started < 2.0
