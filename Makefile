@@ -4,7 +4,7 @@ RUN := $(UV) run --extra megatron
 # Compiled once at installation: importing Megatron without bytecode takes a minute longer.
 export UV_COMPILE_BYTECODE := 1
 
-.PHONY: demo ordinary test lint format docs clean
+.PHONY: demo ordinary slurm test lint format docs clean
 
 demo: $(filter .uv/%,$(UV))  ## the CPU experiment: every log-probability equal, to the bit
 	$(RUN) python -m launcher +preset=zero_kl_cpu
@@ -14,6 +14,9 @@ ordinary: $(filter .uv/%,$(UV))  ## the same with ordinary kernels: not equal
 
 test: $(filter .uv/%,$(UV))  ## all tests that need no GPU
 	$(RUN) pytest
+
+slurm:  ## as root, on Debian: the Slurm that the tests start on this machine; without it they are skipped
+	tests/slurm/install.sh
 
 lint: $(filter .uv/%,$(UV))
 	$(RUN) ruff check

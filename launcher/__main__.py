@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except KeyboardInterrupt:
-        print("interrupted; the ranks were ended", file=sys.stderr)
+        print("interrupted; no rank was left running on this machine", file=sys.stderr)
         return ExitCode.EXPERIMENT
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from launcher.errors import ConfigError, ExitCode
@@ -45,7 +46,8 @@ def show_logs(words: Sequence[str]) -> ExitCode:
     print(f"==> {log}", file=sys.stderr)
     offset = _print_from(log, offset=0)
     if "-f" in words:
-        _follow(log, offset=offset, paths=paths, submission=submission)
+        with suppress(KeyboardInterrupt):  # the person has seen enough; the run goes on
+            _follow(log, offset=offset, paths=paths, submission=submission)
     return ExitCode.OK
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from launcher.keys import as_typed, keys_of, plain
-from launcher.requirement import Condition, Finding, Requirement, Severity, Subject, show
+from launcher.requirement import Condition, Finding, Requirement, Subject, show
 
 THIS_VERSION = Condition(who="this version", text="always", test=lambda _: True)
 
@@ -60,7 +60,6 @@ class Duty:
     why: str
     source: str
     keys: Mapping[str, str]
-    severity: Severity = Severity.ERROR
 
 
 _STEPS = "megatron_setup/apply.py, STEPS"
@@ -74,21 +73,6 @@ def _numbered(first: int, *, section: str, names: str) -> dict[str, str]:
 
 DUTIES: tuple[Duty, ...] = (
     Duty(why="this version keeps no reference policy", source=_STEPS, keys={"PD103": "model.reference_model"}),
-    Duty(
-        why="LoRA is not built yet by this version",
-        source=_STEPS,
-        keys=_numbered(
-            110,
-            section="model.peft",
-            names="enabled target_modules exclude_modules dim alpha dropout dropout_position lora_A_init_method "
-            "lora_B_init_method lora_dtype a2a_experimental",
-        ),
-    ),
-    Duty(
-        why="draft models are not built yet by this version",
-        source=_STEPS,
-        keys=_numbered(130, section="model.draft", names="enabled hf_path num_layers aux_layer_indices loss_weight"),
-    ),
     Duty(
         why="value models are not built yet by this version",
         source=_STEPS,
@@ -170,7 +154,6 @@ def _rows(duty: Duty) -> tuple[Requirement, ...]:
             key=key,
             want=AsInSchema(keys_of()[key].default),
             when=THIS_VERSION,
-            severity=duty.severity,
             why=duty.why,
             source=duty.source,
         )

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.table import Table
 
 from launcher.compose import Composed, compose
 from launcher.environment import check_environment
@@ -17,6 +18,8 @@ from launcher.schema import RunConfig
 from launcher.schema.cluster import ClusterKind
 from launcher.secrets import check_secrets
 from launcher.selection import outputs_among, select_one
+from launcher.stages import render_stages
+from launcher.steps import read_steps, render_steps
 from launcher.validate import Validation, validate
 from zero_kl.console import render as render_report
 from zero_kl.console import side_by_side
@@ -108,12 +111,22 @@ def _refused(refusals: Sequence[str], *, paths: AttemptPaths) -> str:
 def _show(paths: AttemptPaths, *, console: Console) -> ExitCode:
     """Print the verdict; exit code 5 where zero was required and not reached. A job without a verdict is fine."""
     if not paths.report.exists():
+        for table in _tables(paths):
+            console.print(table)
         console.print(f"finished: {paths.root}", soft_wrap=True)
         return ExitCode.OK
     report = read_report(paths.report)
     console.print(render_report(report))
     console.print(f"page: {paths.page}", soft_wrap=True, highlight=False)
     return ExitCode.EXPERIMENT if report.required and not report.is_zero else ExitCode.OK
+
+
+def _tables(paths: AttemptPaths) -> list[Table]:
+    """What a job without a verdict came to: its steps, or what the set-up took."""
+    steps = read_steps(paths.steps)
+    if steps:
+        return [render_steps(steps)]
+    return [render_stages(paths.stages)] if paths.stages.exists() else []
 
 
 def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
@@ -128,4 +141,4 @@ def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
 
 
 def _has_report(paths: AttemptPaths) -> bool:
-    return paths.report.exists()
+    return paths.report.exists() or paths.steps.exists() or paths.stages.exists()

@@ -49,21 +49,27 @@ def read_steps(path: Path) -> list[StepRecord]:
 def render_steps(records: Sequence[StepRecord]) -> Table:
     """The first and the last steps as a table, within 80 columns."""
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    names = list(records[0].terms) if records else []
+    names = _names(records)
     for header in ("step", "loss", *names, "grad norm", "lr", "tokens", "tok/s"):
         table.add_column(header, justify="right", no_wrap=True)
     hidden = len(records) - 2 * _SHOWN
     for record in records[:_SHOWN] if hidden > 0 else records:
-        table.add_row(*_cells(record))
+        table.add_row(*_cells(record, names=names))
     if hidden > 0:
         table.add_section()
         for record in records[-_SHOWN:]:
-            table.add_row(*_cells(record))
+            table.add_row(*_cells(record, names=names))
     return table
 
 
-def _cells(record: StepRecord) -> list[str]:
+def _names(records: Sequence[StepRecord]) -> list[str]:
+    """The terms of the loss, where it has more than one."""
+    names = list(records[0].terms) if records else []
+    return names if len(names) > 1 else []
+
+
+def _cells(record: StepRecord, *, names: Sequence[str]) -> list[str]:
     rate = record.num_tokens / record.seconds
-    terms = [f"{value:.6f}" for value in record.terms.values()]
+    terms = [f"{record.terms[name]:.6f}" for name in names]
     figures = [f"{record.grad_norm:.4f}", f"{record.lr:.2e}", f"{record.num_tokens:,}", f"{rate:,.0f}"]
     return [str(record.step), f"{record.loss:.6f}", *terms, *figures]

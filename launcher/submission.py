@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from launcher.schema.cluster import ClusterKind
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """`host` and `pid` are the launcher's that submitted; a local run ends with it. `time` is seconds of the epoch."""
+    """`host` and `pid` are the launcher's that submitted; a local run ends with it. Records before Slurm's name no
+    cluster."""
 
-    cluster: str
     job: str
     host: str
     pid: int
-    time: float
+    cluster: str = ClusterKind.local.value
 
     @property
     def is_slurm(self) -> bool:
@@ -36,7 +35,7 @@ class Submission:
 
 def write_submission(paths: AttemptPaths, *, cluster: ClusterKind, job: str) -> None:
     """Record that this process submitted the attempt. Raises OSError."""
-    record = Submission(cluster=cluster.value, job=job, host=socket.gethostname(), pid=os.getpid(), time=time.time())
+    record = Submission(job=job, host=socket.gethostname(), pid=os.getpid(), cluster=cluster.value)
     write_json(paths.submission, data=asdict(record))
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -24,6 +25,8 @@ _FULL_OR_READ_ONLY = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 def run_rank(attempt: str) -> None:
     """Run this rank of the attempt. Ends with SystemExit of the failure's exit code; returns where all went well."""
+    # submitit ignores it, so a rank that Slurm ends would live until KillWait, 30 s on most clusters
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     paths = AttemptPaths(Path(attempt))
     placement = read_placement()
     try:

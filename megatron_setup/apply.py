@@ -148,7 +148,7 @@ def optimize(setup: Setup) -> None:
 
 def resume(setup: Setup) -> None:
     """Weights, optimizer, schedule and random states of the newest save, where there is one."""
-    setup.saves = Saves(setup.container)
+    setup.saves = Saves(setup.container, most_recent_k=setup.config.checkpoint.most_recent_k)
     if setup.resume is not None:
         setup.saves.load(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
 

@@ -4,7 +4,7 @@ are made by `megatron_setup.saves`. Torch-free.
 
 from typing import Any
 
-from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Severity, Subject, show
+from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Subject, show
 from launcher.schema import JobKind, RunConfig
 from launcher.schema.checkpoint import AsyncStrategy
 from megatron_setup.rows import given, unread, where
@@ -23,7 +23,6 @@ _BRIDGE = "megatron-bridge 0.6.2 training/config.py, CheckpointConfig.finalize"
 
 _FORWARDED = (
     "save_interval",
-    "most_recent_k",
     "save_optim",
     "save_rng",
     "load_optim",
@@ -127,11 +126,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         code="CK005",
         key="checkpoint.async_strategy",
-        want=OneOf((None, AsyncStrategy.mcore)),
+        want=Equals(AsyncStrategy.mcore),
         when=IN_BACKGROUND,
-        severity=Severity.WARNING,
-        why="nvidia-resiliency-ext is not among this package's dependencies; where it is not installed Bridge takes "
-        "megatron-core's writer without a word",
+        why="Bridge's default, nvrx, needs nvidia-resiliency-ext, which this package does not depend on (0.6.0 has wheels "
+        "for glibc 2.39 and newer only)",
         source="megatron-core 0.19.2 dist_checkpointing/strategies/torch.py, get_async_strategy",
         reads=("checkpoint.async_save",),
     ),

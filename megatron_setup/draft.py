@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Severity, Subject, show
 from launcher.schema import Dtype, RunConfig
+from launcher.schema.layout import derive_layout
 from launcher.schema.model import DraftConfig
 from megatron_setup.rows import above_zero, where
 
@@ -57,6 +58,11 @@ _WHO = "the draft model"
 OFF = where(_WHO, text="model.draft.enabled is false", test=lambda c: not c.model.draft.enabled)
 ON = where(_WHO, text="model.draft.enabled is true", test=lambda c: c.model.draft.enabled)
 WITH_LORA = ON & where("", text="model.peft.enabled is true", test=lambda c: c.model.peft.enabled)
+SHARDED = ON & where(
+    "",
+    text="the distributed optimizer runs on several data-parallel ranks",
+    test=lambda c: c.optimizer.use_distributed_optimizer and derive_layout(c).data_parallel_size > 1,
+)
 WITH_HEADS = ON & where("", text="mtp.mtp_num_layers is set", test=lambda c: c.mtp.mtp_num_layers is not None)
 
 OWN_ROWS: tuple[Requirement, ...] = (
@@ -160,6 +166,17 @@ OTHER_ROWS: tuple[Requirement, ...] = (
         why="the draft attends over whole rows: packed sequences would see each other",
         source=_MODEL,
         reads=("model.draft.enabled",),
+    ),
+    Requirement(
+        code="DR016",
+        key="optimizer.clip_grad",
+        want=Equals(0.0),
+        when=SHARDED,
+        severity=Severity.WARNING,
+        why="the policy has a norm of its own, but the draft moves the borders of the ranks' shards, and with them the "
+        "order in which the norm is added: the last bits of the policy's weights are not those without a draft",
+        source="megatron-core 0.19.2 optimizer/distrib_optimizer.py",
+        reads=("model.draft.enabled", "optimizer.use_distributed_optimizer"),
     ),
 )
 

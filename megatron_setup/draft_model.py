@@ -108,9 +108,8 @@ class DraftModel(MegatronModule):
 
     d2t: Tensor | None
 
-    def __init__(self, config: TransformerConfig, *, shape: DraftShape, num_states: int, loss_weight: float, pg: Any):
+    def __init__(self, config: TransformerConfig, *, shape: DraftShape, num_states: int, pg: Any):
         super().__init__(config=config)
-        self.loss_weight = loss_weight
         self.capture = StateCapture()
         self.fc = torch.nn.Linear(
             num_states * config.hidden_size, config.hidden_size, bias=False, dtype=config.params_dtype
@@ -234,7 +233,6 @@ def draft_hook(config: RunConfig, *, provider: Any) -> ModelHook:
             draft_config(provider, shape=shape),
             shape=shape,
             num_states=len(layers),
-            loss_weight=settings.loss_weight,
             pg=policy.pg_collection,
         )
         if settings.hf_path is not None:
@@ -247,12 +245,13 @@ def draft_hook(config: RunConfig, *, provider: Any) -> ModelHook:
 
 
 def draft_loss(chunk: MegatronModule, *, logits: Tensor, targets: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-    """`loss_weight` times the cross entropy of the draft against the policy's probabilities, the mask's mean; fp32.
+    """Cross entropy of the draft against the policy's probabilities, summed over the mask like the policy's own loss.
 
+    Megatron's schedule divides by the tokens, so the caller adds `model.draft.loss_weight` times this to its sum.
     chunk: the policy's, wrapped or not, whose training forward pass gave `logits` [b, s, vocabulary / TP]; to be called
     once for each. targets [b, s]: the next token of each position; positions [b, s]; mask [b, s]: the policy's own, 1
     where its prediction counts. At position t the draft sees the policy's states of t and the token t + 1 and guesses
-    what the policy says at t + 1, so the mask's first column has no part.
+    what the policy says at t + 1, so the mask's first column has no part. fp32.
     """
     policy: Any = unwrap_model(chunk)
     draft: DraftModel = policy.draft
@@ -264,8 +263,7 @@ def draft_loss(chunk: MegatronModule, *, logits: Tensor, targets: Tensor, positi
     tokens = torch.arange(guess.shape[-1], device=guess.device)
     wanted = wanted[..., tokens if draft.d2t is None else tokens + draft.d2t]
     entropy = -(torch.softmax(wanted, dim=-1) * guess).sum(dim=-1)
-    weight = mask[:, 1:].float()
-    return draft.loss_weight * (entropy * weight).sum() / weight.sum().clamp(min=1.0)
+    return (entropy * mask[:, 1:]).sum()
 
 
 def _whole_rows(logits: Tensor) -> Tensor:

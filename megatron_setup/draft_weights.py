@@ -113,6 +113,7 @@ _LEFT_OUT = frozenset({"t2d", "embed_tokens.weight"})
 _LAYER = re.compile(r"(?:midlayer|layers)\.(?:(\d+)\.)?")
 
 
+@torch.no_grad()
 def load_weights(draft: torch.nn.Module, *, folder: Path) -> None:
     """Every weight of the draft from the folder's safetensors files; this rank's share where it is split.
 
@@ -120,17 +121,17 @@ def load_weights(draft: torch.nn.Module, *, folder: Path) -> None:
     """
     files = sorted(folder.glob("*.safetensors"))
     found = {_plain(name): tensor for file in files for name, tensor in load_file(file).items()}
-    sources = _sources(draft)
+    tensors = {**dict(draft.named_parameters()), **dict(draft.named_buffers())}
+    sources = {name: _source(name) for name in tensors}
     needed = {name for names in sources.values() for name in names}
     _check_names(found.keys() - _LEFT_OUT, needed=needed, folder=folder)
-    state = draft.state_dict()
     wrong: list[str] = []
     for name, names in sources.items():
         weight = _megatron_weight(name, parts=[found[n] for n in names], groups=_groups(draft))
-        if weight.shape == state[name].shape:
-            state[name].copy_(weight)
+        if weight.shape == tensors[name].shape:
+            tensors[name].copy_(weight)
         else:
-            wrong.append(f"{' + '.join(names)} gives {list(weight.shape)}, the model has {list(state[name].shape)}")
+            wrong.append(f"{' + '.join(names)} gives {list(weight.shape)}, the model has {list(tensors[name].shape)}")
     if wrong:
         raise ConfigError(f"error: {folder} holds a draft of another shape\n  why:    {'; '.join(wrong)}")
 
@@ -144,32 +145,34 @@ def _groups(draft: Any) -> int:
     return draft.config.num_query_groups
 
 
-def _sources(draft: torch.nn.Module) -> dict[str, tuple[str, ...]]:
-    """The folder's names by the draft's own: of each of its weights, and of `d2t` where there is one."""
-    plain = {
-        "fc.weight": ("fc.weight",),
-        "decoder.final_layernorm.weight": ("norm.weight",),
-        "output_layer.weight": ("lm_head.weight",),
-        "d2t": ("d2t",),
-    }
-    inside = {
-        "input_layernorm.enorm.weight": ("input_layernorm.weight",),
-        "input_layernorm.hnorm.weight": ("hidden_norm.weight",),
-        "self_attention.linear_qkv.layer_norm_weight": ("input_layernorm.weight",),
-        "self_attention.linear_qkv.weight": tuple(f"self_attn.{x}_proj.weight" for x in "qkv"),
-        "self_attention.linear_proj.weight": ("self_attn.o_proj.weight",),
-        "mlp.linear_fc1.layer_norm_weight": ("post_attention_layernorm.weight",),
-        "mlp.linear_fc1.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
-        "mlp.linear_fc2.weight": ("mlp.down_proj.weight",),
-    }
-    sources: dict[str, tuple[str, ...]] = {}
-    for name, tensor in draft.state_dict().items():
-        layer = re.match(r"decoder\.layers\.(\d+)\.", name)
-        if layer:
-            sources[name] = tuple(f"layers.{layer[1]}.{part}" for part in inside[name[layer.end() :]])
-        elif isinstance(tensor, Tensor):
-            sources[name] = plain[name]
-    return sources
+_OUTSIDE = {
+    "fc.weight": ("fc.weight",),
+    "decoder.final_layernorm.weight": ("norm.weight",),
+    "output_layer.weight": ("lm_head.weight",),
+    "d2t": ("d2t",),
+}
+_INSIDE = {
+    "input_layernorm.enorm.weight": ("input_layernorm.weight",),
+    "input_layernorm.hnorm.weight": ("hidden_norm.weight",),
+    "self_attention.linear_qkv.layer_norm_weight": ("input_layernorm.weight",),
+    "self_attention.linear_qkv.weight": (
+        "self_attn.q_proj.weight",
+        "self_attn.k_proj.weight",
+        "self_attn.v_proj.weight",
+    ),
+    "self_attention.linear_proj.weight": ("self_attn.o_proj.weight",),
+    "mlp.linear_fc1.layer_norm_weight": ("post_attention_layernorm.weight",),
+    "mlp.linear_fc1.weight": ("mlp.gate_proj.weight", "mlp.up_proj.weight"),
+    "mlp.linear_fc2.weight": ("mlp.down_proj.weight",),
+}
+"""The folder's names by the draft's own, of what is outside of the layers and of what is in each."""
+
+
+def _source(name: str) -> tuple[str, ...]:
+    layer = re.match(r"decoder\.layers\.(\d+)\.", name)
+    if layer is None:
+        return _OUTSIDE[name]
+    return tuple(f"layers.{layer[1]}.{part}" for part in _INSIDE[name[layer.end() :]])
 
 
 def _check_names(found: Iterable[str], *, needed: set[str], folder: Path) -> None:

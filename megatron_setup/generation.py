@@ -1,6 +1,7 @@
 """Generation. Owns the fields the model is built with, the environment, the rules about graphs and sampling.
 
-Those about the engine's sizes are in `megatron_setup.engine`; what it is handed is in `zero_kl.inference`. Torch-free.
+Those about the engine's sizes are in `engine`, about a model of its own in `second_model_rules`; what the engine is
+handed is in `zero_kl.inference`. Torch-free.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from launcher.requirement import Between, Check, Condition, Equals, Finding, One
 from launcher.schema import Backend, PlatformKind, RunConfig
 from launcher.schema.generation import InferenceCudaGraphScope, LogprobsMode
 from launcher.schema.performance import CudaGraphImpl
-from megatron_setup import engine
+from megatron_setup import engine, second_model_rules
 from megatron_setup.rows import SwitchedOff, above_zero, has_experts, where
 
 _ENGINE = "megatron-core 0.19.2 inference/engines/dynamic_engine.py"
@@ -199,4 +200,4 @@ SAMPLING_ROWS: tuple[Requirement, ...] = (
     ),
 )
 
-REQUIREMENTS: tuple[Requirement, ...] = GRAPH_ROWS + SAMPLING_ROWS + engine.ROWS
+REQUIREMENTS: tuple[Requirement, ...] = GRAPH_ROWS + SAMPLING_ROWS + engine.ROWS + second_model_rules.ROWS

@@ -29,10 +29,10 @@ GUARDS: tuple[Patch, ...] = (
         targets=(f"{_QWEN3_OMNI}.Qwen3OmniMoeTalkerConfig.__post_init__",),
         replacement=build_nested,
         why="the talker unpacks its nested configurations with ** though Bridge's instantiate has built them: a "
-        "run_config.yaml with a _target_ on each of them, as Bridge wrote before 0.6 and megatron-core's container "
-        "still does, cannot be loaded (TypeError: argument after ** must be a mapping)",
-        upstream="transformers 5.12.1 models/qwen3_omni_moe/configuration_qwen3_omni_moe.py, lines 494-508; every other "
-        "configuration with nested ones asks isinstance first",
+        "run_config.yaml with a _target_ on each of them, as megatron-core's container writes it, cannot be loaded "
+        "(TypeError: argument after ** must be a mapping). Bridge 0.6.2 itself leaves nested _target_ out",
+        upstream="transformers 5.12.1 models/qwen3_omni_moe/configuration_qwen3_omni_moe.py, lines 494-508; the other "
+        "190 configurations with nested ones, but Qwen3OmniMoeConfig around it, take built ones",
         tested_versions={"transformers": "==5.12.1"},
         remove_when="Qwen3OmniMoeTalkerConfig takes built nested configurations",
         rung=Rung.MONKEYPATCH,

@@ -27,9 +27,9 @@ def build_inference_model(config: RunConfig, *, snapshot: Any) -> MegatronModule
     """The model of this rank in generation's layout, unwrapped, in evaluation mode, its weights not yet filled in.
 
     `snapshot` is a deep copy of training's provider from before `finalize()`, which turns a written pipeline layout
-    into an object for training's stages and fills in sizes that were left open; it is not changed. The model has process
-    groups of its own: Megatron's global ones stay training's. Nothing is drawn, so training's random states stay too.
-    Peak memory: training's as it is, and a second copy of the weights at generation's share per rank.
+    into an object for training's stages and fills in sizes that were left open; it is not changed. The model has
+    process groups of its own: Megatron's global ones stay training's. Nothing is drawn, so training's random states
+    stay too. Peak memory: training's as it is, and a second copy of the weights at generation's share per rank.
     """
     fields = inference_fields(config)
     provider = copy.deepcopy(snapshot)
@@ -55,6 +55,8 @@ def refit(training_model: list[MegatronModule], *, inference_model: MegatronModu
     the first refit and wrong after each step. A layer's extra state does not travel: it is empty but for the amax
     history of delayed FP8 scaling, which the rules refuse here.
     """
+    source: Any = training_model  # upstream's annotation says one model, it unwraps a list
+    target: Any = inference_model
     with parameters_gathered(training_model), applied(EXPERTS):
-        swap_model_weights(training_model, inference_model, refit_method(config).value)
+        swap_model_weights(source, target, refit_method(config).value)
     inference_model.set_is_first_microbatch()

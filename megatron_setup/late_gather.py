@@ -1,4 +1,4 @@
-"""Updated parameters that are gathered late (`optimizer.overlap_param_gather`): having them all before they are read."""
+"""Updated parameters that are gathered late (`optimizer.overlap_param_gather`): all of them before they are read."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _RECOMPUTED = "performance.recompute_modules"
 
 
 def lora_fields(config: RunConfig) -> dict[str, Any]:
-    """Arguments of `megatron.bridge.peft.lora.LoRA`, in its spelling; enums are ours. LO008 keeps lora_dtype null."""
+    """Arguments of `megatron.bridge.peft.lora.LoRA`, in its spelling; enums are ours. LO011 keeps lora_dtype null."""
     return {name: value for name, value in vars(config.model.peft).items() if name not in ("enabled", "lora_dtype")}
 
 
@@ -173,7 +173,7 @@ NAME_ROWS: tuple[Requirement, ...] = (
         reads=(_TARGETS,),
     ),
     Requirement(
-        code="LO012",
+        code="LO003",
         key=_TARGETS,
         want=Check("an output layer without an adapter", _spares_the_output_layer),
         when=SPLIT,
@@ -182,7 +182,7 @@ NAME_ROWS: tuple[Requirement, ...] = (
         reads=(_EXCLUDED, "parallelism.tensor_model_parallel_size"),
     ),
     Requirement(
-        code="LO013",
+        code="LO004",
         key=_TARGETS,
         want=Check("no router", _adapts_no_router),
         when=FROZEN_ROUTER,
@@ -191,7 +191,7 @@ NAME_ROWS: tuple[Requirement, ...] = (
         reads=("moe.freeze_moe_router",),
     ),
     Requirement(
-        code="LO015",
+        code="LO005",
         key=_RECOMPUTED,
         want=Check("nothing that has all of the adapters", _recomputes_what_has_an_input_gradient),
         when=SELECTIVE,
@@ -206,12 +206,12 @@ SIZE_ROWS: tuple[Requirement, ...] = (
     *(
         Requirement(code=code, key=key, want=Between(low=1), when=ON, why=why, source=_ADAPTER)
         for code, key, why in (
-            ("LO003", "model.peft.dim", "it is the rank of the adapters, and alpha is divided by it"),
-            ("LO004", "model.peft.alpha", "the adapters' output is multiplied by alpha / dim: 0 would train nothing"),
+            ("LO006", "model.peft.dim", "it is the rank of the adapters, and alpha is divided by it"),
+            ("LO007", "model.peft.alpha", "the adapters' output is multiplied by alpha / dim: 0 would train nothing"),
         )
     ),
     Requirement(
-        code="LO005",
+        code="LO008",
         key="model.peft.dropout",
         want=Check("at least 0 and below 1", _below_one),
         when=ON,
@@ -219,7 +219,7 @@ SIZE_ROWS: tuple[Requirement, ...] = (
         source=_ADAPTER,
     ),
     Requirement(
-        code="LO006",
+        code="LO009",
         key="model.peft.dropout_position",
         want=Equals(DropoutPosition.pre),
         when=NO_DROPOUT,
@@ -228,7 +228,7 @@ SIZE_ROWS: tuple[Requirement, ...] = (
         reads=("model.peft.dropout",),
     ),
     Requirement(
-        code="LO007",
+        code="LO010",
         key="model.peft.lora_A_init_method",
         want=Check("not zero beside a zero lora_B_init_method", _one_factor_moves),
         when=ON,
@@ -237,15 +237,14 @@ SIZE_ROWS: tuple[Requirement, ...] = (
         reads=("model.peft.lora_B_init_method",),
     ),
     Requirement(
-        code="LO008",
+        code="LO011",
         key="model.peft.lora_dtype",
         want=Equals(None),
-        when=ON,
         why="Bridge hands it to plain torch linears only; adapters of Megatron's linears have the model's format",
         source=f"{_LORA}, transform",
     ),
     Requirement(
-        code="LO011",
+        code="LO012",
         key="model.peft.dim",
         want=Check("a multiple of the tensor-parallel sizes", _rank_splits),
         when=ON,
@@ -264,14 +263,14 @@ A2A_ROWS: tuple[Requirement, ...] = tuple(
     Requirement(code=code, key=_A2A, want=Equals(False), when=when, why=why, source=_ADAPTER, reads=reads)
     for code, when, why, reads in (
         (
-            "LO009",
+            "LO013",
             WHOLE_SEQUENCES,
             "it exchanges parts of sequences, which only sequence parallelism makes; otherwise nothing reads it",
             ("parallelism.sequence_parallel",),
         ),
-        ("LO010", GLOO, "gloo has no all-to-all of lists", ("platform.kind",)),
+        ("LO014", GLOO, "gloo has no all-to-all of lists", ("platform.kind",)),
         (
-            "LO014",
+            "LO015",
             SPLIT_EXPERTS,
             "an expert's adapter then returns a part of the hidden size, which Bridge neither gathers nor exchanges",
             ("parallelism.expert_tensor_parallel_size", "parallelism.expert_model_parallel_size"),

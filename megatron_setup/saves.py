@@ -1,42 +1,64 @@
 """Saves of a run: weights, optimizer, schedule and random states, written and read by Megatron-Bridge.
 
-Owns when a save is finished and that no writer outlives the rank. Which folder is trusted is `model_source`'s.
+Owns when a save is finished, which one is resumed, and how many are kept.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from megatron.bridge.training.checkpointing import (
     CheckpointLoadContext,
     CheckpointManager,
     CheckpointSaveContext,
     create_checkpoint_manager,
+    is_empty_async_queue,
 )
 from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.state import GlobalState, TrainState
+from megatron.bridge.training.utils.checkpoint_utils import get_checkpoint_name
+from megatron.core.dist_checkpointing.strategies import filesystem_async
 from megatron.core.optimizer import MegatronOptimizer
 from megatron.core.transformer.module import MegatronModule
 
 from launcher.errors import ConfigError
+from launcher.files import write_json
+from launcher.patches import applied
 from launcher.schema import RunConfig
+from launcher.schema.model import CheckpointFormat
 from megatron_setup.build import explained
-from megatron_setup.iterations import NotACheckpointError, newest_save
+from megatron_setup.iterations import NotACheckpointError, find_iteration
 from megatron_setup.late_gather import parameters_gathered
+from megatron_setup.writer import PATCHES
+
+_COMPLETE = "complete.json"
+"""Written into an iteration's folder after everything else. Bridge has no such mark: it writes the tracker, then
+run_config.yaml, bit by bit, and a job killed there leaves a folder that looks like a save."""
 
 
 class Saves:
     """Bridge's checkpoint manager and the state it saves, for one run on this rank. `close` must be called."""
 
-    def __init__(self, container: ConfigContainer) -> None:
-        """Starts the background writer where `checkpoint.async_save` is set."""
+    def __init__(self, container: ConfigContainer, *, most_recent_k: int | None) -> None:
+        """Starts the background writer where `checkpoint.async_save` is set.
+
+        The newest `most_recent_k` saves are kept (null, -1: all). Not by Bridge: it removes the old one before the new
+        one is marked.
+        """
         self.state = GlobalState()
         self.state.cfg = container
         self.state.train_state = TrainState()
-        self.state.initialize_async_checkpoint_worker()
+        if container.checkpoint.async_save:  # the CPU platform's plain queue could not be sent to the writer
+            filesystem_async._results_queue = None  # pyright: ignore[reportPrivateUsage]
+        with applied(PATCHES if torch.cuda.is_available() else ()):  # the CPU platform has its own
+            self.state.initialize_async_checkpoint_worker()
         self._manager: CheckpointManager = create_checkpoint_manager(container.checkpoint)
+        self._kept = -1 if most_recent_k is None else most_recent_k
+        self._unmarked: list[int] = []
 
     @property
     def step(self) -> int:
@@ -68,30 +90,57 @@ class Saves:
             opt_param_scheduler=scheduler,
             num_floating_point_operations_so_far=0,
         )
+        if torch.distributed.get_rank() == 0:
+            shutil.rmtree(self._folder(self.step), ignore_errors=True)  # a half-written one, of before a requeue
         with parameters_gathered(model):
             self._manager.save(context, None)
+        self._unmarked.append(self.step)
+        self.poll()
 
     def poll(self) -> None:
-        """Finish a background save whose files are written. Called by all ranks after every step."""
+        """Finish a save whose files are written: mark it, remove older ones. Called by all ranks after every step."""
         self._manager.finalize_async_saves(self.state)
+        if self._unmarked and is_empty_async_queue(self.state):
+            if torch.distributed.get_rank() == 0:
+                self._mark()
+            self._unmarked.clear()
 
     def close(self) -> None:
         """Wait for the last save and end the background writer."""
         self._manager.finalize_async_saves(self.state, blocking=True, terminate=True)
+        self.poll()
+
+    def _mark(self) -> None:
+        for step in self._unmarked:
+            write_json(self._folder(step) / _COMPLETE, data={"step": step})
+        if self._kept > 0:
+            for old in _complete(self._folder(self.step).parent)[: -self._kept]:
+                shutil.rmtree(old)
+
+    def _folder(self, step: int) -> Path:
+        return Path(get_checkpoint_name(self.state.cfg.checkpoint.save, step))
+
+
+def _complete(root: Path) -> list[Path]:
+    """The marked iterations, oldest first."""
+    return sorted((path.parent for path in root.glob(f"iter_*/{_COMPLETE}")), key=_number)
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name.removeprefix("iter_"))
 
 
 def save_to_resume(config: RunConfig, *, roots: Sequence[Path]) -> Path | None:
-    """The newest iteration in any of `roots`; None where there is none and `checkpoint.load` asked for none.
+    """The newest finished iteration in any of `roots`, folders of saves; None where there is none.
 
-    Raises ConfigError for a folder whose tracker cannot be believed, and for a `checkpoint.load` without a save.
+    A `checkpoint.load` that no run of ours wrote is read as its trackers say. Raises ConfigError where it has no save.
     """
+    ours = [path for root in roots for path in _complete(root)]
+    if ours or config.checkpoint.load is None:
+        return max(ours, key=_number, default=None)
     try:
-        found = [save.path for root in roots if (save := newest_save(root)) is not None]
+        return find_iteration(Path(config.checkpoint.load), format=CheckpointFormat.megatron_bridge).path
     except NotACheckpointError as error:
-        raise ConfigError(f"error: saves cannot be resumed: {error.found}, {error.wanted} is needed") from error
-    if not found and config.checkpoint.load is not None:
         raise ConfigError(
-            f"error: checkpoint.load is {config.checkpoint.load}, which holds no save that was written to its end\n"
-            "hint: checkpoint.load=null"
-        )
-    return max(found, key=lambda path: int(path.name.removeprefix("iter_")), default=None)
+            f"error: checkpoint.load is {error.found}, {error.wanted} is needed\nhint: checkpoint.load=null"
+        ) from error

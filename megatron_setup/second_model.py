@@ -44,11 +44,11 @@ _NO_TRAINING: Mapping[str, Any] = {
 
 
 def generation_layout(config: RunConfig) -> ParallelismConfig:
-    """Training's layout with generation's sizes, and without what the engine does not know (CP, an interleaved schedule).
+    """Training's layout with generation's sizes, without what the engine does not know: CP, an interleaved schedule.
 
-    ETP is derived anew where neither side gives it. Other stages than training's are even: an uneven split is written
-    for training's number of stages. Sequences are split where training splits them and TP is still over 1: megatron-core
-    refuses it at TP 1.
+    ETP is derived anew where neither side gives it. Another number of stages means even ones: an uneven split is
+    written for training's. Sequences are split where training's are and TP is still over 1: megatron-core refuses it
+    at TP 1.
     """
     training = config.parallelism
     names = [key.partition(".")[2] for key in SIZES]

@@ -12,6 +12,7 @@ from launcher.requirement import Requirement
 from launcher.schema import RunConfig
 from megatron_setup import (
     checkpoint,
+    draft,
     generation,
     gpu_only,
     model,
@@ -19,9 +20,11 @@ from megatron_setup import (
     mtp,
     optimizer,
     parallelism,
+    peft,
     performance,
     precision,
     training,
+    value,
 )
 
 _PROVIDER = (model, parallelism, precision, performance, optimizer, generation, mtp)
@@ -32,12 +35,15 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *model.REQUIREMENTS,
     *moe.REQUIREMENTS,
     *mtp.REQUIREMENTS,
+    *peft.REQUIREMENTS,
+    *draft.REQUIREMENTS,
     *precision.REQUIREMENTS,
     *performance.REQUIREMENTS,
     *optimizer.REQUIREMENTS,
     *checkpoint.REQUIREMENTS,
     *generation.REQUIREMENTS,
     *training.REQUIREMENTS,
+    *value.REQUIREMENTS,
     *gpu_only.REQUIREMENTS,
 )
 

@@ -26,6 +26,9 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from launcher.errors import ConfigError
 from megatron_setup.iterations import DCP_METADATA
 
+_MEGATRON_LM_MULTIPLE = 128
+"""`--make-vocab-size-divisible-by` where a person left it alone; Bridge takes the vocabulary's own largest divisor."""
+
 
 def load_weights(model: list[MegatronModule], *, iteration: Path) -> None:
     """Load this rank's part of every weight; resharded where the checkpoint was saved in another layout.
@@ -116,13 +119,14 @@ def _check_vocabulary(key: str, *, stored: TensorStorageMetadata, config: Any, i
     checkpoint of another vocabulary loads without a word, and new tokens keep the random rows of the initialisation.
     """
     ranks = len({chunk.offsets[0] for chunk in stored.chunks})
-    rows, most = stored.size[0], config.vocab_size + config.make_vocab_size_divisible_by * ranks - 1
+    multiple = max(config.make_vocab_size_divisible_by, _MEGATRON_LM_MULTIPLE)
+    rows, most = stored.size[0], config.vocab_size + multiple * ranks - 1
     if config.vocab_size <= rows <= most:
         return
     raise ConfigError(
         f"error: {iteration} has another vocabulary\n"
         f"  why:    {key} has {rows} rows in it; a vocabulary of {config.vocab_size}, padded to a multiple of "
-        f"{config.make_vocab_size_divisible_by} on each of {ranks} rank(s), has {config.vocab_size} to {most}"
+        f"{multiple} on each of {ranks} rank(s), has {config.vocab_size} to {most}"
     )
 
 
@@ -131,9 +135,8 @@ def _text_of_missing(missing: list[str], *, iteration: Path) -> str:
     if all("._extra_state" in key for key in missing):
         return (
             f"error: {iteration} has no FP8 state\n"
-            f"  why:    {missing[0]} is not in it{more}: it was written by a model whose layers keep none, and "
-            "scaling factors cannot be made up\n"
-            "hint: model.pretrained_checkpoint.path=null"
+            f"  why:    {missing[0]} is not in it{more}: layers that keep no scaling factors wrote it, and upstream's "
+            "load wants what the model's layers keep"
         )
     return (
         f"error: {iteration} does not hold the weights of this model\n"

@@ -80,12 +80,18 @@ def test_nothing_is_compared_with_a_tolerance_in_zero_kl() -> None:
 
 TORCH_FREE = (
     "launcher.__main__",
+    "launcher.attend",
     "launcher.compose",
     "launcher.explain",
     "launcher.gates",
     "launcher.plan",
     "launcher.rules",
     "launcher.run",
+    "launcher.slurm.finish",
+    "launcher.slurm.submission",
+    "launcher.stages",
+    "launcher.status",
+    "launcher.steps",
     "launcher.submit",
     "launcher.watch",
     "launcher.worker",

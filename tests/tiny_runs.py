@@ -1,4 +1,4 @@
-"""Tiny models on gloo ranks for tests: converted once, built by the pipeline's own functions, trained, compared by bits.
+"""Tiny models on gloo ranks for tests: converted once, built by the pipeline's functions, trained, compared by bits.
 
 Everything but `converted` is for functions that run inside a world (`tests.worlds`).
 """
@@ -36,13 +36,12 @@ def _convert(config: RunConfig, *, folder: Path) -> str:
     from megatron.core import parallel_state
 
     from megatron_setup.convert import convert_with_bridge
-    from megatron_setup.iterations import newest_save
     from megatron_setup.random_model import make_random_hf_model
 
     make_random_hf_model(folder / "hf", hf_config=config.model.hf_config, dtype=config.precision.dtype.value, seed=0)
     convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
     parallel_state.destroy_model_parallel()
-    return str(newest_save(folder / "megatron").path)
+    return _newest(folder / "megatron")
 
 
 BIASED = ("moe.moe_router_enable_expert_bias=true", "+model.model_overrides.moe_router_score_function=sigmoid")
@@ -64,14 +63,20 @@ def _save_biased(plain: Checkpoint, *, folder: Path) -> str:
     from megatron.bridge.training.model_load_save import save_megatron_model
     from megatron.core import parallel_state
 
-    from megatron_setup.iterations import newest_save
-
     run = built([*BIASED, "model.perform_initialization=true"], checkpoint=plain, load=False)
     for router in routers(run.model):
         router.expert_bias.copy_(torch.linspace(0.1, 0.2, len(router.expert_bias)))
     save_megatron_model(run.model, folder)
     parallel_state.destroy_model_parallel()
-    return str(newest_save(folder).path)
+    return _newest(folder)
+
+
+def _newest(root: Path) -> str:
+    from megatron_setup.iterations import newest_save
+
+    save = newest_save(root)
+    assert save is not None
+    return str(save.path)
 
 
 def routers(model: Sequence[Any]) -> list[Any]:
@@ -117,6 +122,18 @@ def built(
     model = build_model(config, container=container, iteration=iteration, hooks=hooks)
     optimizer, _ = build_optimizer(config, container=container, model=model)
     return Built(config=config, model=model, optimizer=optimizer)
+
+
+def unfinalized(config: RunConfig, *, checkpoint: Checkpoint) -> Any:
+    """The run's provider as it is before `finalize()`."""
+    from megatron.bridge.training.model_load_save import load_model_config
+
+    from megatron_setup import tables
+    from megatron_setup.provider import set_fields
+
+    provider: Any = load_model_config(str(checkpoint.iteration))[0]
+    set_fields(provider, fields=tables.provider_fields(config, has_experts=bool(provider.num_moe_experts)))
+    return provider
 
 
 def sequences(count: int, *, seed: int) -> list[list[int]]:

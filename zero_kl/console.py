@@ -30,6 +30,8 @@ def render(report: Report) -> RenderableType:
         _speed(report),
         Text(),
         _first_mismatches(report),
+        *_search(report),
+        *_claims(report),
         Text(),
         Text(f"{stages} · in all {figures.elapsed(report)}", style="dim"),
     )
@@ -86,6 +88,30 @@ def _first_mismatches(report: Report) -> RenderableType:
             integers = (f.step, f.request, f.position, f.absolute_position, f.token, f.sequence_length_mod_64)
             table.add_row(*map(str, integers), figures.fp32(f.generation), figures.fp32(f.training))
     return Group(Text("First mismatch of each step (mod 64: the length of its sequence):"), table)
+
+
+def _search(report: Report) -> list[RenderableType]:
+    if report.search is None:
+        return []
+    lines = (figures.search_sentence(report.search), figures.case_sentence(report.search))
+    return [Text(), *(Text(line) for line in lines if line)]
+
+
+def _claims(report: Report) -> list[RenderableType]:
+    if not report.claims:
+        return []
+    table = _table("claim", "sweep", "tokens", "exact", "%")
+    for c in report.claims:
+        style = None if c.holds else "bold"
+        table.add_row(
+            c.name,
+            c.sweep,
+            figures.count(c.n),
+            figures.count(c.n_exact),
+            figures.percent(c.n_exact, of=c.n),
+            style=style,
+        )
+    return [Text(), Text(f"Claims: {figures.claims_sentence(report.claims)}."), table]
 
 
 _ROWS: tuple[tuple[str, Callable[[Report], str | Text]], ...] = (

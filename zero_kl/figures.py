@@ -4,9 +4,11 @@ Owns words and number formats. Imports no torch and no rendering library.
 """
 
 import math
+from collections.abc import Sequence
 from datetime import datetime
 
 from launcher.schema import PlatformKind
+from zero_kl.evidence import Claim, Search
 from zero_kl.verdict import Report
 
 _KERNELS = (
@@ -85,3 +87,37 @@ def verdict_sentence(report: Report) -> str:
 def requirement_sentence(report: Report) -> str:
     """Whether zero was asked for."""
     return "Zero was required." if report.required else "Zero was not required: the mismatch is measured and reported."
+
+
+def search_sentence(search: Search) -> str:
+    """Where a verdict that is not zero first fails, or why that is not known."""
+    found = search.found
+    if found is None:
+        return f"First difference: {search.says}."
+    more = ", …" if found.num_differing > len(found.positions) else ""
+    rows = ", ".join(map(str, found.positions)) + more
+    return (
+        f"First difference: {found.point}, rows {rows} ({count(found.num_differing)} of {count(found.num_compared)}), "
+        f"max |Δ| {scientific(found.max_abs_diff)}."
+    )
+
+
+def case_sentence(search: Search) -> str:
+    """The smallest case that shows it; empty where none was found."""
+    found = search.found
+    if found is None:
+        return ""
+    others = found.num_requests - 1
+    company = "alone" if not others else f"with {others} other{'s' if others > 1 else ''}"
+    sampled = f", {count(found.new_tokens)} sampled" if found.new_tokens else ""
+    return (
+        f"Smallest failing case: the training forward against {found.against}, after {search.step} optimizer steps, "
+        f"request {found.request} {company}, {count(found.prompt_tokens)} tokens given{sampled}. "
+        "Rows are positions in its sequence; everything computed before this point is equal to the bit."
+    )
+
+
+def claims_sentence(claims: Sequence[Claim]) -> str:
+    """How many of the sweeps hold."""
+    held = sum(c.holds for c in claims)
+    return f"{held} of {len(claims)} sweeps hold" if claims else "not checked (job.claims=true checks them)"

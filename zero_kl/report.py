@@ -22,6 +22,9 @@ _WORDS = (
     figures.verdict_sentence,
     figures.requirement_sentence,
     figures.fp32,
+    figures.search_sentence,
+    figures.case_sentence,
+    figures.claims_sentence,
 )
 
 

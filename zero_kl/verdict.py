@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from launcher.errors import ConfigError
 from launcher.schema import Backend, PlatformKind
+from zero_kl.evidence import Claim, Search, search_from
 
 
 class Verdict(StrEnum):
@@ -189,6 +190,12 @@ class Report:
     finished: str
     """ISO 8601 times with their offset."""
 
+    search: Search | None = None
+    """None where every measurement is zero."""
+
+    claims: tuple[Claim, ...] = ()
+    """With job.claims; they hold the verdict up, and are no part of it."""
+
     def __post_init__(self) -> None:
         steps, timed = [m.step for m in self.measurements], [t.step for t in self.throughput]
         assert steps == timed, f"measured steps {steps}, but timed steps {timed}"
@@ -270,6 +277,8 @@ def _report_from(data: Mapping[str, Any]) -> Report:
         "measurements": tuple(_measurement_from(m) for m in data["measurements"]),
         "throughput": tuple(Throughput(**t) for t in data["throughput"]),
         "overrides": tuple(data["overrides"]),
+        "search": None if data["search"] is None else search_from(data["search"]),
+        "claims": tuple(Claim(**c) for c in data["claims"]),
     }
     return Report(**{**data, **typed})
 

@@ -23,12 +23,15 @@ from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup, finish_step
 from megatron_setup.hf_folder import count_parameters
 from zero_kl.batches import row_multiple
+from zero_kl.claims import Subjects, check_claims
+from zero_kl.evidence import Claim, Search
 from zero_kl.generate import Sampled, generate
 from zero_kl.measure import Response, compare
 from zero_kl.prompts import random_prompts, read_prompts
 from zero_kl.report import write_report
 from zero_kl.score import is_first_of_its_replica, is_scoring_rank, policy_gradient_step, score
-from zero_kl.verdict import Measurement, Report, Throughput
+from zero_kl.search import Runs, search
+from zero_kl.verdict import Measurement, Mismatch, Report, Throughput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +54,15 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     tokenizer = setup.finished.tokenizer
     measurements: list[Measurement] = []
     throughput: list[Throughput] = []
+    found: Search | None = None
+    claims: tuple[Claim, ...] = ()
     for step in range(setup.saves.step, setup.config.job.num_steps + 1):
         current = _measure(setup, tokenizer=tokenizer, step=step)
         measurement, speed = _gather(current, step=step)
+        if found is None and measurement.first_mismatch is not None:
+            found = _search(setup, data=current, mismatch=measurement.first_mismatch)
+        if setup.config.job.claims and step == setup.config.job.num_steps:
+            claims = _claims(setup, data=current)
         if step < setup.config.job.num_steps:
             seconds = _train(setup, data=current, step=step)
             speed = replace(speed, update_tokens=speed.training_tokens, update_s=seconds)
@@ -61,7 +70,7 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
         throughput.append(speed)
     if setup.rank == 0:
         report = _report(setup, paths=paths, measurements=measurements, throughput=throughput, started=started)
-        write_report(report, folder=paths.root)
+        write_report(replace(report, search=found, claims=claims), folder=paths.root)
 
 
 def _prompts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> list[list[int]]:
@@ -162,6 +171,31 @@ def _responses(current: Round) -> list[Response]:
             zip(current.prompts, current.sampled, current.training, strict=True)
         )
     ]
+
+
+def _search(setup: Setup, *, data: Round, mismatch: Mismatch) -> Search:
+    """The smallest failing case of this measurement, searched by every rank with the requests of the failing one's."""
+    setup.progress("search", done=0, total=1)
+    share = (parallel_state.get_data_parallel_rank(), data.prompts, data.sequences)
+    shares: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(shares, share)
+    owner, failing = divmod(mismatch.request, len(data.prompts))
+    _, prompts, sequences = next(part for part in shares if part[0] == owner)
+    runs = Runs(model=setup.model, config=setup.config, tokenizer=HFTokenizerAdapter(setup.finished.tokenizer))
+    found = search(runs, prompts=prompts, sequences=sequences, failing=failing)
+    setup.progress("search", done=1, total=1)
+    return replace(found, step=mismatch.step)
+
+
+def _claims(setup: Setup, *, data: Round) -> tuple[Claim, ...]:
+    subjects = Subjects(
+        model=setup.model,
+        config=setup.config,
+        tokenizer=HFTokenizerAdapter(setup.finished.tokenizer),
+        prompts=data.prompts,
+        sequences=data.sequences,
+    )
+    return check_claims(subjects, on_sweep=_shown(setup, stage="claims", unit="sweeps"))
 
 
 def _train(setup: Setup, *, data: Round, step: int) -> float:

@@ -42,5 +42,9 @@ class JobConfig:
     reference_kl_weight: float = 0.0
     """Weight of KL(policy || reference) in the loss of job=train, with model.reference_model. 0: off."""
 
+    claims: bool = False
+    """mismatch: after the last step also check score == score, prefill == score and decode == score, each over batch
+    sizes, orders and padding. Takes about as long as a dozen measurements."""
+
     seed: int = 1234
     """Seed of prompts, sampling and dropout."""

@@ -9,6 +9,7 @@ import torch
 from megatron.core.optimizer.cpu_offloading.hybrid_optimizer import HybridDeviceOptimizer
 from torch.overrides import TorchFunctionMode
 
+_IS_CUDA = vars(torch._C.TensorBase)["is_cuda"].__get__
 _split_params = HybridDeviceOptimizer._get_sub_optimizer_param_groups
 
 
@@ -28,7 +29,7 @@ class _OnlyCopiesAreOnTheCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func is torch.Tensor.is_cuda.__get__:
+        if func == _IS_CUDA:
             return id(args[0]) not in self._copies
         made = func(*args, **(kwargs or {}))
         if isinstance(made, torch.Tensor) and (func is torch.Tensor.cpu or id(args[0]) in self._copies):

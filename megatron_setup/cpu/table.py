@@ -87,7 +87,7 @@ MEGATRON = (
             "megatron.core.extensions.transformer_engine_spec_provider.TESpecProvider",
         ),
         by=f"{_LAYERS}.SpecProvider",
-        why="Bridge and megatron-core ask Transformer Engine for the modules of a layer; multi-latent attention asks again",
+        why="Bridge and megatron-core ask Transformer Engine for the modules of a layer, multi-latent attention twice",
     ),
     Replacement(
         targets=(
@@ -169,5 +169,10 @@ MEGATRON = (
         targets=("megatron.core.dist_checkpointing.strategies.filesystem_async._results_queue",),
         by=f"{_DEVICE}.RESULTS",
         why="otherwise each process spawns a multiprocessing.Manager: 11 s and 500 MB for a tiny checkpoint",
+    ),
+    Replacement(
+        targets=("megatron.core.dist_checkpointing.strategies.async_utils.PersistentAsyncCaller.async_loop",),
+        by="megatron_setup.cpu.writer.async_loop",
+        why="the background writer is a new process, which takes a GPU, dies without one, and its rank waits for ever",
     ),
 )

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,12 @@ SIZES = [
     "generation.buffer_size_gb=6",
     "output_dir=/tmp/runs/cost",
 ]
-ROUNDS = {"train": 6, "generate": 3, "graphs": 4}
+ROUNDS = {"train": 6, "kernels": 0, "generate": 3, "graphs": 4}
+"""Timed turns, after one that compiles and is dropped."""
+
 TAKES_PART = {
     "train": ("ordinary", "te_native", "megatron"),
+    "kernels": ("ordinary", "te_native", "megatron"),
     "generate": ("ordinary", "te_native", "megatron"),
     "graphs": ("pinned", "te_native"),
 }
@@ -125,7 +129,12 @@ def child_main(words: list[str]) -> None:
 
 
 def _answer_turns(setup: Any) -> None:
-    phases: dict[str, Callable[[Any], dict[str, float]]] = {"train": _train, "generate": _eager, "graphs": _graphs}
+    phases: dict[str, Callable[[Any], dict[str, float]]] = {
+        "train": _train,
+        "kernels": _kernels,
+        "generate": _eager,
+        "graphs": _graphs,
+    }
     print(PREFIX + json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         print(PREFIX + json.dumps(phases[line.strip()](setup)), flush=True)
@@ -138,30 +147,48 @@ class _NoStep:
     def step(self) -> None: ...
 
 
-def _train(setup: Any) -> dict[str, float]:
-    """Milliseconds of forward and backward over 4 x 2,048 tokens; the median of some steps."""
+@cache
+def _sequences() -> list[list[int]]:
+    generator = random.Random(0)
+    return [[generator.randrange(32000) for _ in range(2049)] for _ in range(4)]
+
+
+def _forward_and_backward(setup: Any) -> None:
+    """Over 4 x 2,048 tokens, to the end of its kernels."""
     import torch
 
     from zero_kl.score import policy_gradient_step
 
-    generator = random.Random(0)
-    sequences = [[generator.randrange(32000) for _ in range(2049)] for _ in range(4)]
+    policy_gradient_step(
+        setup.model,
+        optimizer=_NoStep(),  # pyright: ignore[reportArgumentType]
+        sequences=_sequences(),
+        prompt_lengths=[1] * 4,
+        advantages=[1.0] * 4,
+        micro_batch_size=4,
+        row_multiple=64,
+    )
+    torch.cuda.synchronize()
+
+
+def _train(setup: Any) -> dict[str, float]:
+    """Milliseconds of forward and backward; the median of some steps."""
     times: list[float] = []
     for _ in range(STEPS):
-        torch.cuda.synchronize()
         started = time.perf_counter()
-        policy_gradient_step(
-            setup.model,
-            optimizer=_NoStep(),  # pyright: ignore[reportArgumentType]
-            sequences=sequences,
-            prompt_lengths=[1] * 4,
-            advantages=[1.0] * 4,
-            micro_batch_size=4,
-            row_multiple=64,
-        )
-        torch.cuda.synchronize()
+        _forward_and_backward(setup)
         times.append(1e3 * (time.perf_counter() - started))
     return {"ms": statistics.median(times)}
+
+
+def _kernels(setup: Any) -> dict[str, float]:
+    """Milliseconds on the GPU of the kernels that take most of one forward and backward."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        _forward_and_backward(setup)
+    kernels = sorted(trace.key_averages(), key=lambda k: -k.device_time_total)[:25]
+    return {f"{kernel.count} x {kernel.key[:90]}": kernel.device_time_total / 1e3 for kernel in kernels}
 
 
 def _eager(setup: Any) -> dict[str, float]:

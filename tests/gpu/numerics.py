@@ -61,6 +61,73 @@ def check_log_softmax(vocabulary: int) -> None:
     note(f"V={vocabulary} gradient, vocab_parallel_cross_entropy", ours[1], parallel[1])
 
 
+LAYERS: dict[str, dict[str, Any]] = {
+    "16 experts top-4": {"num_moe_experts": 16, "moe_router_topk": 4},
+    "64 experts top-6": {"num_moe_experts": 64, "moe_router_topk": 6},
+    "128 experts top-8": {"num_moe_experts": 128, "moe_router_topk": 8},
+    "8 experts top-1": {"num_moe_experts": 8, "moe_router_topk": 1, "moe_router_pre_softmax": True},
+    "32 experts top-8, sigmoid, bias, shared expert": {
+        "num_moe_experts": 32,
+        "moe_router_topk": 8,
+        "moe_router_score_function": "sigmoid",
+        "moe_router_enable_expert_bias": True,
+        "moe_router_bias_update_rate": 0.0,
+        "moe_router_topk_scaling_factor": 2.5,
+        "moe_shared_expert_intermediate_size": 512,
+    },
+    "32 experts top-4 of 2 of 8 groups": {
+        "num_moe_experts": 32,
+        "moe_router_topk": 4,
+        "moe_router_num_groups": 8,
+        "moe_router_group_topk": 2,
+        "moe_router_score_function": "sigmoid",
+    },
+}
+"""Layers beyond those of the cases' models: fields of TransformerConfig."""
+
+
+def check_layer(name: str, fields: dict[str, Any]) -> None:
+    """A layer's rows among 4,096 in training against few rows without gradients, as a step and as in a graph."""
+    import torch
+    from megatron.core.models.gpt.moe_module_specs import get_moe_module_spec
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.transformer import cuda_graphs
+    from megatron.core.transformer.transformer_config import TransformerConfig
+
+    config = TransformerConfig(
+        num_layers=1,
+        hidden_size=1024,
+        num_attention_heads=8,
+        moe_ffn_hidden_size=512,
+        moe_grouped_gemm=True,
+        moe_token_dispatcher_type="alltoall",
+        moe_router_dtype="fp32",
+        moe_router_load_balancing_type="none",
+        add_bias_linear=False,
+        gated_linear_unit=True,
+        activation_func=torch.nn.functional.silu,
+        bias_activation_fusion=True,
+        bf16=True,
+        params_dtype=torch.bfloat16,
+        **fields,
+    )
+    build = get_moe_module_spec(num_experts=config.num_moe_experts, moe_grouped_gemm=True)
+    groups = ProcessGroupCollection.use_mpu_process_groups()
+    layer: Any = build(config=config, layer_number=1, pg_collection=groups).cuda().train()
+    if layer.router.expert_bias is not None:
+        layer.router.expert_bias.uniform_(-0.2, 0.2)
+    generator = torch.Generator("cuda").manual_seed(2)
+    tokens = torch.randn(4096, 1, 1024, device="cuda", dtype=torch.bfloat16, generator=generator)
+    trained = layer(tokens.clone().requires_grad_())[0].detach().float()
+    with torch.no_grad():
+        note(f"{name}: without gradients", trained, layer(tokens)[0].float())
+        for rows in (1, 24, 128):
+            note(f"{name}: {rows} rows", trained[:rows], layer(tokens[:rows])[0].float())
+        cuda_graphs._set_warmup_start()
+        note(f"{name}: 128 rows as in a graph", trained[:128], layer(tokens[:128])[0].float())
+        cuda_graphs._set_warmup_end()
+
+
 def check_model(setup: Any) -> None:
     """The forward with gradients against the one without; two backward passes against each other."""
     import torch
@@ -107,6 +174,8 @@ def main() -> None:
         for vocabulary in (32000, 151936, 32001):
             check_log_softmax(vocabulary)
         check_model(setup)
+        for name, fields in LAYERS.items():
+            check_layer(name, fields)
 
     try:
         serve(words or DEFAULT, job=job)

@@ -32,18 +32,17 @@ def serve(words: Sequence[str], *, job: Callable[[Any], None]) -> None:
     validate(config).raise_if_invalid()
     apply_environment(config)
 
-    import launcher.jobs.mismatch  # imports torch: only now is the environment set
-    from launcher.jobs import run_job
+    from launcher import jobs  # its jobs import torch: only now is the environment set
 
-    def measure_mismatch(setup: Any, *, paths: AttemptPaths) -> None:
+    def take_over(setup: Any, *, paths: AttemptPaths) -> None:
         del paths
         job(setup)
 
-    launcher.jobs.mismatch.measure_mismatch = measure_mismatch
+    jobs._JOBS = {config.job.kind: take_over}  # pyright: ignore[reportPrivateUsage]
     with tempfile.TemporaryDirectory() as folder:
         paths = AttemptPaths(Path(folder) / "attempt_1")
         paths.rank(0).parent.mkdir(parents=True)
-        run_job(
+        jobs.run_job(
             config,
             paths=paths,
             placement=Placement(rank=0, local_rank=0, world_size=1),

@@ -22,6 +22,7 @@ from launcher.schema.layout import derive_layout
 from launcher.validate import read_architecture
 from megatron_setup import tables
 from megatron_setup.optimizer import ddp_fields, optimizer_fields
+from megatron_setup.peft import lora_fields
 from megatron_setup.performance import rng_fields
 from tests.other_values import with_another_value
 from zero_kl.inference import graph_fields, inference_fields, sampling_fields
@@ -34,6 +35,7 @@ SINKS: dict[str, Sink] = {
     "the provider": lambda c: tables.provider_fields(c, has_experts=True),
     "OptimizerConfig": optimizer_fields,
     "DistributedDataParallelConfig": ddp_fields,
+    "LoRA": lora_fields,
     "InferenceConfig": inference_fields,
     "SamplingParams": lambda c: sampling_fields(c.generation),
     "the engine's graphs": lambda c: graph_fields(c.generation),
@@ -44,19 +46,37 @@ SINKS: dict[str, Sink] = {
 }
 """What hands keys on."""
 
+SHAPE_KEYS = ("nodes", "exclusive", "nodes_per_nvlink_domain", "segment")
+SBATCH_KEYS = (
+    *("account", "partition", "qos", "reservation", "cpus_per_task", "mem", "constraint", "exclude", "signal_delay_s"),
+    *("mail_type", "mail_user", "setup", "python", "srun_args", "sbatch"),
+    *("container_image", "container_mounts", "container_workdir", "container_env"),
+)
+
 READ_BY: dict[str, str] = {
     "model.name": "launcher/identity.py",
     "model.hf_path": "megatron_setup/hf_folder.py",
     "model.init_seed": "megatron_setup/hf_folder.py",
     "model.model_overrides": "megatron_setup/build.py",
     "model.force_reconvert_from_hf": "megatron_setup/model_import.py",
+    "model.peft.enabled": "megatron_setup/lora.py",
+    "model.draft.enabled": "megatron_setup/draft.py",
+    "model.draft.hf_path": "megatron_setup/draft_model.py",
+    "model.draft.num_layers": "megatron_setup/draft_weights.py",
+    "model.draft.aux_layer_indices": "megatron_setup/draft.py",
+    "model.draft.loss_weight": "launcher/jobs/train.py",
     "moe.freeze_moe_router": "megatron_setup/build.py",
     "performance.micro_batch_size": "launcher/jobs/mismatch.py",
     "performance.make_sequence_length_divisible_by": "launcher/jobs/mismatch.py",
     "generation.mamba_inference_ssm_states_dtype": "zero_kl/generate.py",
     "cluster.kind": "launcher/gates.py",
-    "cluster.gpus_per_node": "launcher/plan.py",
+    "cluster.gpus_per_node": "launcher/slurm/shape.py",
     "cluster.timeout_min": "launcher/plan.py",
+    "cluster.wait": "launcher/run.py",
+    "cluster.max_gpu_hours": "launcher/slurm/findings.py",
+    "cluster.secrets": "launcher/secrets.py",
+    **{f"cluster.{name}": "launcher/slurm/shape.py" for name in SHAPE_KEYS},
+    **{f"cluster.{name}": "launcher/slurm/parameters.py" for name in SBATCH_KEYS},
     "job.kind": "launcher/jobs/__init__.py",
     "job.name": "launcher/identity.py",
     "job.num_steps": "launcher/jobs/mismatch.py",
@@ -70,6 +90,7 @@ READ_BY: dict[str, str] = {
 """Keys that are used where they are needed and handed to nobody."""
 
 REFUSED: dict[str, str] = {
+    "model.peft.lora_dtype": "LO011",
     "moe.moe_enable_deepep": "MO004",
     "optimizer.use_torch_optimizer_for_cpu_offload": "OP045",
 }

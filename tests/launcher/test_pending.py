@@ -4,7 +4,7 @@ import pytest
 
 from launcher.compose import compose
 from launcher.pending import DUTIES, REQUIREMENTS, SECOND_MODEL
-from launcher.requirement import Requirement, Severity, Subject, render
+from launcher.requirement import Requirement, Subject, render
 from launcher.resolved import flatten
 from launcher.schema import RunConfig
 from tests.command_line import retyped
@@ -14,7 +14,7 @@ from tests.plugin_golden import Golden
 BASE = compose([]).config
 TYPED = {
     "model.hf_config_overrides": "+model.hf_config_overrides.rope_theta=5000",
-    "model.peft.target_modules": "model.peft.target_modules=[linear_qkv]",
+    "performance.cuda_graph_modules": "performance.cuda_graph_modules=[attn]",
     "generation.tensor_model_parallel_size": "generation.tensor_model_parallel_size=2",
 }
 """One of each kind as typed: a mapping, a list, a size that may be training's."""
@@ -62,9 +62,3 @@ def test_trainings_own_layout_is_no_second_model() -> None:
 def test_codes_are_used_once() -> None:
     codes = [code for duty in DUTIES for code in duty.keys] + list(SECOND_MODEL)
     assert len(codes) == len(set(codes)) == len(REQUIREMENTS)
-
-
-def test_only_the_cluster_is_let_through() -> None:
-    """A plan for Slurm is useful before Slurm is submitted to."""
-    warned = {row.key.partition(".")[0] for row in REQUIREMENTS if row.severity is Severity.WARNING}
-    assert warned == {"cluster"}

@@ -52,6 +52,13 @@ def test_an_ended_run(state: str, tmp_path: Path) -> None:
     assert row.heartbeat_s is None
 
 
+def test_a_record_of_before_slurm(tmp_path: Path) -> None:
+    paths = attempt(tmp_path, name="run")
+    data = {"host": "elsewhere", "pid": 1, "job": "4"}
+    paths.submission.write_text(json.dumps(data))
+    assert [row.state for row in rows_of([paths])] == ["gone"]
+
+
 def test_a_run_whose_launcher_was_killed(tmp_path: Path) -> None:
     unsubmitted = Outputs(tmp_path).run("unsubmitted", digest="0").new_attempt()
     dead = attempt(tmp_path, name="dead")

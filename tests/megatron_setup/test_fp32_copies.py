@@ -61,11 +61,10 @@ def _load_and_step(words: Sequence[str], *, checkpoint: Checkpoint, sync: bool) 
         (OFFLOAD, 2, True),
         (HALF, 1, True),
         (SHARDED, 2, True),
-        ([*OFFLOAD, "precision=fp32"], 1, True),
         ([], 2, False),
         (["optimizer.use_distributed_optimizer=false"], 1, False),
     ],
-    ids=["offload", "half", "sharded", "fp32", "distributed", "plain"],
+    ids=["offload", "half", "sharded", "distributed", "plain"],
 )
 def test_a_step_keeps_what_was_loaded(
     checkpoint: Checkpoint, words: list[str], num_ranks: int, is_offloaded: bool

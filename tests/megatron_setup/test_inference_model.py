@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher.schema import RunConfig
-from tests.tiny_runs import Checkpoint, bits, built, converted, step, with_expert_bias
+from tests.tiny_runs import Checkpoint, bits, built, converted, step, unfinalized, with_expert_bias
 from tests.worlds import run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
@@ -27,8 +27,6 @@ def moe(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpo
     return with_expert_bias(tmp_path_factory.mktemp("moe"))
 
 
-
-
 @dataclass(frozen=True, kw_only=True)
 class Generated:
     """What a model in some layout had and did on one rank."""
@@ -45,9 +43,7 @@ def _generated(model: Any, *, checkpoint: Checkpoint, config: RunConfig) -> Gene
     from zero_kl.generate import generate
 
     tokenizer = HFTokenizerAdapter(AutoTokenizer.from_pretrained(str(checkpoint.hf)))
-    sampled = generate(
-        model, prompts=PROMPTS, tokenizer=tokenizer, config=config, on_finished=lambda done, total: None
-    )
+    sampled = generate(model, prompts=PROMPTS, tokenizer=tokenizer, config=config, on_finished=lambda done, total: None)
     return Generated(
         weights=bits([model]),
         tokens=[each.tokens for each in sampled],
@@ -65,7 +61,7 @@ def _by_refit(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> 
 
     run = built(words, checkpoint=checkpoint)
     before = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
-    second = build_inference_model(run.config, snapshot=_snapshot(run.config, iteration=checkpoint.iteration))
+    second = build_inference_model(run.config, snapshot=unfinalized(run.config, checkpoint=checkpoint))
     after = [torch.get_rng_state(), *get_cuda_rng_tracker().get_states().values()]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
     for seed in range(2):
@@ -75,41 +71,32 @@ def _by_refit(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> 
     return _generated(second, checkpoint=checkpoint, config=run.config)
 
 
-def _snapshot(config: RunConfig, *, iteration: Path) -> Any:
-    """The provider as it is before `finalize()`."""
-    from megatron.bridge.training.model_load_save import load_model_config
-
-    from megatron_setup import tables
-    from megatron_setup.provider import set_fields
-
-    provider: Any = load_model_config(str(iteration))[0]
-    set_fields(provider, fields=tables.provider_fields(config, has_experts=bool(provider.num_moe_experts)))
-    return provider
-
-
 def _directly(words: Sequence[str], *, checkpoint: Checkpoint, folder: Path) -> Generated:
     """A model built in the words' layout from the trained checkpoint."""
     from megatron.core.utils import unwrap_model
 
     from megatron_setup.iterations import newest_save
 
-    words = [*checkpoint.words, *words]
-    run = built(words, iteration=checkpoint.iteration, weights=newest_save(folder).path)
+    save = newest_save(folder)
+    assert save is not None
+    run = built(words, checkpoint=replace(checkpoint, iteration=save.path))
     (model,) = unwrap_model(run.model)
-    return _generated(model, checkpoint=checkpoint, words=words)
+    return _generated(model, checkpoint=checkpoint, config=run.config)
 
 
-TP1 = "generation.tensor_model_parallel_size=1"
+TP1, TP2 = (f"generation.tensor_model_parallel_size={size}" for size in (1, 2))
+PP1, PP2 = (f"generation.pipeline_model_parallel_size={size}" for size in (1, 2))
+EP1 = "generation.expert_model_parallel_size=1"
 
 
 @pytest.mark.parametrize(
     ("training", "generation", "direct", "num_ranks"),
     [
         (["parallelism=tp2_sp"], [TP1], [], 2),
-        (["parallelism=tp2_sp"], [TP1, "generation.pipeline_model_parallel_size=2"], ["parallelism=pp2"], 2),
-        (["parallelism=pp2"], ["generation.pipeline_model_parallel_size=1"], [], 2),
-        ([], ["generation.tensor_model_parallel_size=2"], ["parallelism=tp2"], 2),
-        ([], [], [], 1),
+        pytest.param(["parallelism=tp2_sp"], [TP1, PP2], ["parallelism=pp2"], 2, marks=pytest.mark.slow),
+        pytest.param(["parallelism=pp2"], [PP1], [], 2, marks=pytest.mark.slow),
+        pytest.param([], [TP2], ["parallelism=tp2"], 2, marks=pytest.mark.slow),
+        pytest.param([], [], [], 1, marks=pytest.mark.slow),
     ],
     ids=["tp2-tp1", "tp2-pp2", "pp2-pp1", "dp2-tp2", "tp1-tp1"],
 )
@@ -122,8 +109,8 @@ def test_a_refit_model_is_the_model_built_in_its_layout(
 @pytest.mark.parametrize(
     ("training", "generation", "direct"),
     [
-        (["parallelism=pp2"], ["generation.pipeline_model_parallel_size=1"], []),
-        (["parallelism=ep2"], ["generation.expert_model_parallel_size=1"], []),
+        (["parallelism=pp2"], [PP1], []),
+        (["parallelism=ep2"], [EP1], []),
     ],
     ids=["pp2-pp1", "ep2-ep1"],
 )

@@ -19,6 +19,9 @@ MOE = (GPU, "model=tiny_moe")
 FP8 = (GPU, "precision.fp8=hybrid", "performance.make_sequence_length_divisible_by=128")
 STORED = (GPU, "model=hf", "model.hf_path=organisation/name")
 FLEX = (*MOE, "moe.moe_token_dispatcher_type=flex")
+LORA = "model.peft.enabled=true"
+DRAFT = "model.draft.enabled=true"
+SECOND = ("parallelism=tp2", "generation.tensor_model_parallel_size=1")
 SELECTIVE = "performance.recompute_granularity=selective"
 OFFLOADING = "performance.fine_grained_activation_offloading=true"
 PRETRAINED = "model.pretrained_checkpoint.path=tests/checkpoints"
@@ -77,6 +80,33 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "MT004": ("mtp.mtp_use_repeated_layer=true",),
     "MT005": ("mtp.mtp_detach_heads=true",),
     "MT006": ("mtp.mtp_num_layers=1",),
+    "LO001": ("model.peft.dim=16", "model.peft.target_modules=[linear_qkv]"),
+    "LO002": (LORA, "model.peft.exclude_modules=[linear_fc1]"),
+    "LO003": (LORA, "parallelism=tp2", "model.peft.target_modules=[]", "model.peft.exclude_modules=[linear_fc1]"),
+    "LO004": (LORA, "model=tiny_moe", "moe=frozen_router", "model.peft.target_modules=[linear_qkv,router]"),
+    "LO005": (LORA, SELECTIVE, "performance.recompute_modules=[mlp]", "model.peft.target_modules=[linear_fc1]"),
+    "LO006": (LORA, "model.peft.dim=0"),
+    "LO007": (LORA, "model.peft.alpha=0"),
+    "LO008": (LORA, "model.peft.dropout=1.0"),
+    "LO009": (LORA, "model.peft.dropout_position=post"),
+    "LO010": (LORA, "model.peft.lora_A_init_method=zero"),
+    "LO011": (LORA, "model.peft.lora_dtype=float32"),
+    "LO012": (LORA, "parallelism=tp2", "model.peft.dim=7"),
+    "LO013": (LORA, "model.peft.a2a_experimental=true"),
+    "LO014": (LORA, "parallelism=tp2_sp", "model.peft.a2a_experimental=true"),
+    "LO015": (LORA, *MOE, "parallelism=tp2_sp", "model.peft.a2a_experimental=true"),
+    "DR001": ("model.draft.num_layers=2",),
+    "DR002": (DRAFT, "model.draft.num_layers=0"),
+    "DR003": (DRAFT, "model.draft.loss_weight=0.0"),
+    "DR004": (DRAFT, "model.draft.aux_layer_indices=[3,1,4]"),
+    "DR005": (DRAFT, LORA),
+    "DR010": (DRAFT, "parallelism=pp2"),
+    "DR011": (DRAFT, GPU, "parallelism.context_parallel_size=2"),
+    "DR012": (DRAFT, "precision=fp16"),
+    "DR013": (DRAFT, "model.hidden_dropout=0.1"),
+    "DR014": (DRAFT, *STORED, "mtp.mtp_num_layers=1", "mtp.mtp_detach_heads=true"),
+    "DR015": (DRAFT, "performance.sequence_packing.enabled=true"),
+    "DR016": (DRAFT, "parallelism=dp2"),
     "PR001": ("precision.pipeline_dtype=float32",),
     "PR010": ("precision.fp8_recipe=tensorwise",),
     "PR011": ("precision.fp8_param=true",),
@@ -274,6 +304,16 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "GE025": ("generation.buffer_size_gb=0.0",),
     "GE026": (GPU, "generation.unified_memory_level=2"),
     "GE027": ("generation.static_kv_memory_pointers=true",),
+    "GE040": ("generation.tensor_model_parallel_size=3",),
+    "GE041": ("parallelism=pp2", "generation.pipeline_model_parallel_size=3"),
+    "GE042": ("model=tiny_moe", "generation.expert_model_parallel_size=3"),
+    "GE043": ("generation.expert_tensor_parallel_size=0",),
+    "GE044": ("generation.transformer_impl=local",),
+    "GE045": ("generation.refit_method=gloo",),
+    "GE046": (GPU, *SECOND, "generation.refit_method=nixl"),
+    "GE047": (*SECOND, "generation.refit_method=nccl"),
+    "GE048": (*SECOND, "model.peft.enabled=true"),
+    "GE049": (*FP8, *SECOND, "precision.fp8_recipe=delayed"),
     "TR001": ("job=train", "parallelism.context_parallel_size=2"),
     "TR002": ("job=train", "job.max_prompt_tokens=1000"),
     "TR003": ("job=train", "job.min_prompt_tokens=60"),
@@ -282,6 +322,11 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "TR011": ("job=train", "job.reference_kl_weight=0.1"),
     "TR012": ("model.reference_model=true", "job=setup", "job.reference_kl_weight=0.1"),
     "TR013": ("model.reference_model=true",),
+    "VA001": ("model.value.hf_path=organisation/name",),
+    "VA002": ("model.value.lr=0.1",),
+    "VA003": ("model.value.micro_batch_size=2",),
+    "VA004": ("model.value.enabled=true", "model.value.lr=-0.1"),
+    "VA005": ("model.value.enabled=true", "model.value.micro_batch_size=0"),
     "GP001": ("performance.attention_backend=flash",),
     "GP002": ("performance.flash_attention_version=4",),
     "GP003": ("precision=fp8", "performance.make_sequence_length_divisible_by=16"),
@@ -351,4 +396,4 @@ def test_row_is_complete(row: Requirement) -> None:
 
 
 def test_what_stops_nothing_is_a_warning() -> None:
-    assert {row.code for row in ROWS if row.severity is Severity.WARNING} == {"CK005", "MD032", "MO040", "MO041"}
+    assert {row.code for row in ROWS if row.severity is Severity.WARNING} == {"DR001", "DR016", "LO001", "MD032", "MO040", "MO041"}

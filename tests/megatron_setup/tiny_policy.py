@@ -6,7 +6,7 @@ Runs in forked worlds: imported by the functions that run there, or by tests for
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,12 +35,13 @@ LENGTH, ROWS = 16, 4
 
 
 def convert(words: Sequence[str], *, folder: Path) -> None:
-    """The tiny model of the words, as a Hugging Face folder and as a Megatron checkpoint."""
+    """The tiny model of the words, as a Hugging Face folder and as a Megatron checkpoint; leaves no groups behind."""
     config = compose(words).config
     make_random_hf_model(
         folder / "hf", hf_config=config.model.hf_config, dtype=config.precision.dtype.value, seed=config.model.init_seed
     )
     convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
+    parallel_state.destroy_model_parallel()
 
 
 def iteration_of(folder: Path) -> str:
@@ -50,11 +51,10 @@ def iteration_of(folder: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """A wrapped model with its optimizer, both made when first asked for, in this order."""
+    """A wrapped model, and its optimizer when first asked for."""
 
     config: RunConfig
     folder: Path
-    last_hook: Callable[[list[MegatronModule]], list[MegatronModule]] = lambda model: model
 
     @cached_property
     def model(self) -> list[MegatronModule]:
@@ -63,14 +63,15 @@ class Policy:
         fields = tables.provider_fields(self.config, has_experts=bool(provider.num_moe_experts))
         set_fields(provider, fields=fields)
         finalize(provider, fields=fields)
-        provider.initialize_model_parallel(seed=1)
+        if not parallel_state.model_parallel_is_initialized():  # by another policy of this world
+            provider.initialize_model_parallel(seed=1)
         hooks: list[Any] = [self._load]
         if self.config.model.draft.enabled:
             hooks.append(draft_hook(self.config, provider=provider))
         if self.config.model.peft.enabled:
             hooks.append(lora_hook(self.config))
         ddp = DistributedDataParallelConfig(**_upstream(ddp_fields(self.config)))
-        return provider.provide_distributed_model(ddp_config=ddp, pre_wrap_hook=[*hooks, self.last_hook])
+        return provider.provide_distributed_model(ddp_config=ddp, pre_wrap_hook=hooks)
 
     def _load(self, model: list[MegatronModule]) -> list[MegatronModule]:
         load_weights(iteration_of(self.folder), model)
@@ -92,8 +93,10 @@ def _upstream(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def policy_of(words: Sequence[str], *, folder: Path) -> Policy:
-    """A policy of the words, with the weights of `folder`."""
-    return Policy(config=compose(["model.seq_length=64", *words]).config, folder=folder)
+    """A policy of the words, with the weights of `folder`; its model is built."""
+    policy = Policy(config=compose(["model.seq_length=64", *words]).config, folder=folder)
+    assert policy.model
+    return policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +141,7 @@ def train(policy: Policy, *, num_steps: int) -> list[float]:
         if policy.config.model.draft.enabled:
             draft = draft_loss(chunk, logits=logits, targets=data.targets, positions=data.positions, mask=data.mask)
             losses.append(draft.item())
-            loss = loss + draft
+            loss = loss + draft / data.mask.sum()
         loss.backward()
         finalize_model_grads([chunk], None)
         optimizer.step()

@@ -25,7 +25,8 @@ def missing_programs() -> list[str]:
     """What of Slurm and its accounting is not installed here."""
     names = ("munged", "mariadbd", "mariadb-install-db", "slurmdbd", "slurmctld", "slurmd", "sbatch", "sacct")
     folders = ("/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin")
-    return [name for name in names if not any((Path(folder) / name).exists() for folder in folders)]
+    absent = [name for name in names if not any((Path(folder) / name).exists() for folder in folders)]
+    return absent + [path for path in ("/usr/bin/gcc", "/usr/include/slurm/spank.h") if not Path(path).exists()]
 
 
 class Cluster:
@@ -108,6 +109,8 @@ class Cluster:
         controller, accounting, database, *ports = _free_ports(3 + len(NODES))
         self._database_port = database
         self._fill("slurm.conf", host=host, controller_port=controller, accounting_port=accounting, nodes=_nodes(ports))
+        self._run("gcc", "-shared", "-fPIC", "-o", f"{self.folder}/pyxis.so", str(HERE / "pyxis.c"))
+        (self.folder / "etc" / "plugstack.conf").write_text(f"required {self.folder}/pyxis.so\n")
         self._fill("slurmdbd.conf", host=host, accounting_port=accounting, database_port=database)
 
     def _fill(self, name: str, **values: object) -> None:

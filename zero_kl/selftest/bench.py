@@ -76,6 +76,11 @@ class Bench:
         return (values * shape[-1] ** -0.5).to(self.dtype)
 
     @property
+    def batches(self) -> tuple[int, ...]:
+        """Rows of smaller batches. The engine's decode steps have at most `max_requests`, filled up or not."""
+        return tuple(sorted({*BATCHES, min(self.config.generation.max_requests, TOKENS)}))
+
+    @property
     def num_all_experts(self) -> int:
         """Over all ranks that share them."""
         return self.shapes.num_experts * self.config.parallelism.expert_model_parallel_size

@@ -16,7 +16,7 @@ from launcher.schema import Backend
 from zero_kl.conditions import MEASURED
 from zero_kl.selftest import experts, in_force
 from zero_kl.selftest.attention import check_reference, differing
-from zero_kl.selftest.bench import BATCHES, TOKENS, Bench
+from zero_kl.selftest.bench import TOKENS, Bench
 from zero_kl.selftest.rows import check_rows
 
 REQUESTS = (1, 3, 24, 100)
@@ -52,7 +52,7 @@ def _patches_experts(bench: Bench) -> bool:
 
 
 def _batched(bench: Bench, *, op: Callable[[Tensor], Tensor], width: int) -> str | None:
-    return check_rows(op, rows=bench.rows(TOKENS, width), sizes=BATCHES, quantum=64)
+    return check_rows(op, rows=bench.rows(TOKENS, width), sizes=bench.batches, quantum=64)
 
 
 def _qkv(bench: Bench) -> str | None:

@@ -13,7 +13,7 @@ from megatron.core.transformer.moe import moe_layer, router
 from megatron.core.transformer.moe.moe_utils import router_gating_linear
 from torch import Tensor
 
-from zero_kl.selftest.bench import BATCHES, TOKENS, Bench
+from zero_kl.selftest.bench import TOKENS, Bench
 from zero_kl.selftest.modules import random_values
 from zero_kl.selftest.rows import check_group_rows, check_rows, rows_that_differ
 
@@ -24,7 +24,7 @@ def check_router(bench: Bench) -> str | None:
     return check_rows(
         lambda rows: router_gating_linear(rows, weight, None, torch.float32),
         rows=bench.rows(TOKENS, bench.shapes.hidden_size),
-        sizes=BATCHES,
+        sizes=bench.batches,
         quantum=64,
     )
 
@@ -75,7 +75,7 @@ def check_combine(bench: Bench) -> str | None:
     differ = rows_that_differ(through_experts(everyone), through_experts(everyone))
     if differ:
         return f"{differ} of {TOKENS} tokens differ from run to run"
-    return check_rows(through_experts, rows=everyone, sizes=(1, *BATCHES))
+    return check_rows(through_experts, rows=everyone, sizes=(1, *bench.batches))
 
 
 def _logits(bench: Bench) -> Tensor:

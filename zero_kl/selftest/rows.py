@@ -13,12 +13,17 @@ from torch import Tensor
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def rows_that_differ(left: Tensor, right: Tensor) -> int:
-    """How many rows (of the first dimension) have other bits."""
+def differing_rows(left: Tensor, right: Tensor) -> list[int]:
+    """Indices of the rows (first of two or more dimensions) that have other bits."""
     assert left.shape == right.shape and left.dtype == right.dtype, f"{left.shape} {left.dtype} against {right.shape}"
     bits = _BITS[left.element_size()]
     unequal = left.contiguous().view(bits) != right.contiguous().view(bits)
-    return int(unequal.flatten(1).any(-1).sum())
+    return unequal.flatten(1).any(-1).nonzero()[:, 0].tolist()
+
+
+def rows_that_differ(left: Tensor, right: Tensor) -> int:
+    """How many rows have other bits."""
+    return len(differing_rows(left, right))
 
 
 def check_rows(op: Callable[[Tensor], Tensor], *, rows: Tensor, sizes: Sequence[int], quantum: int = 1) -> str | None:

@@ -51,7 +51,9 @@ def _run(words: Sequence[str], *, folder: Path, ranks: int, resume_from: Sequenc
     """The steps of a run that starts in `folder`, without the time they took."""
     folder.mkdir()
     words = [*JOB, *SIZES, *words, f"output_dir={folder.parent}/outputs"]
-    run_world(_train, num_ranks=ranks, joined=False, words=words, attempt=folder, resume_from=resume_from)
+    run_world(
+        _train, num_ranks=ranks, joined=False, timeout_s=240, words=words, attempt=folder, resume_from=resume_from
+    )
     return [replace(record, seconds=0.0) for record in read_steps(AttemptPaths(folder).steps)]
 
 
@@ -76,7 +78,7 @@ def test_a_resumed_run_goes_on_as_if_unbroken(name: str, tmp_path: Path) -> None
     assert [record.step for record in unbroken] == [1, 2, 3]
     assert len({record.loss for record in unbroken}) == 3
     saves = AttemptPaths(tmp_path / "unbroken").saves
-    (saves / "iter_0000003" / "run_config.yaml").unlink()  # as if killed while it was written
+    (saves / "iter_0000003" / "complete.json").unlink()  # as if killed while it was written
     resumed = _run(words, folder=tmp_path / "resumed", ranks=ranks, resume_from=[saves])
     assert resumed == unbroken[2:]
 
@@ -88,3 +90,19 @@ def test_the_reference_is_the_policy_before_its_first_step(lora: bool, tmp_path:
     assert first.terms["kl"] == 0.0
     assert second.terms["kl"] > 0.0
     assert second.loss == second.terms["nll"] + 0.5 * second.terms["kl"]
+
+
+def test_the_newest_saves_are_kept(tmp_path: Path) -> None:
+    _run(["model=tiny", "checkpoint.most_recent_k=2"], folder=tmp_path / "run", ranks=1)
+    kept = sorted(path.name for path in AttemptPaths(tmp_path / "run").saves.glob("iter_*"))
+    assert kept == ["iter_0000002", "iter_0000003"]
+
+
+@pytest.mark.slow
+def test_a_save_in_the_background_is_the_same_save(tmp_path: Path) -> None:
+    """Two writers of their own, ended with their ranks; a resumed run goes on from what they wrote."""
+    words = ["model=tiny", "parallelism=dp2", "checkpoint.async_save=true", "checkpoint.async_strategy=mcore"]
+    unbroken = _run(words, folder=tmp_path / "unbroken", ranks=2)
+    saves = AttemptPaths(tmp_path / "unbroken").saves
+    (saves / "iter_0000003" / "complete.json").unlink()
+    assert _run(words, folder=tmp_path / "resumed", ranks=2, resume_from=[saves]) == unbroken[2:]
