@@ -29,7 +29,7 @@ class Rung(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One replaced object. `targets` are dotted names of attributes of a module or a class, all bound to one original."""
+    """One replaced object. `targets` are dotted names, of a module's or a class's attributes, all bound to it."""
 
     targets: tuple[str, ...]
     replacement: Any

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,11 +19,12 @@ from megatron.core.transformer.module import MegatronModule
 from torch.distributed import Store
 
 from launcher.schema import RunConfig
-from megatron_setup.build import PreWrapHook, build_model, build_optimizer, build_provider
+from megatron_setup.build import PreWrapHook, build_model, build_optimizer, build_provider, finalize_provider
 from megatron_setup.convert import convert_with_bridge
 from megatron_setup.distributed import join_world, world_of_one
 from megatron_setup.draft_model import draft_hook
 from megatron_setup.finalize import Finished, finish
+from megatron_setup.inference_model import build_inference_model
 from megatron_setup.lora import bridge_lora, lora_hook
 from megatron_setup.megatron_config import build_megatron_config
 from megatron_setup.model_import import import_once
@@ -31,6 +33,7 @@ from megatron_setup.optimizer import batch_size
 from megatron_setup.performance import rng_fields
 from megatron_setup.reference import ReferenceState, reference_state
 from megatron_setup.saves import Saves, save_to_resume
+from megatron_setup.second_model import has_second_model
 from megatron_setup.stages import Stage, weighed
 
 _CONVERTED = "converted"
@@ -69,11 +72,17 @@ class Setup:
     """The save to go on from."""
 
     provider: Any = field(init=False)
+    unfinished_provider: Any = field(init=False)
+    """The provider before `finalize()`, where generation has a model of its own; else None."""
+
     container: ConfigContainer = field(init=False)
     model: list[MegatronModule] = field(init=False)
     optimizer: MegatronOptimizer = field(init=False)
     scheduler: OptimizerParamScheduler = field(init=False)
     saves: Saves = field(init=False)
+    inference_model: MegatronModule | None = field(init=False, default=None)
+    """The model that generates where it cannot be training's; its weights come by `refit`."""
+
     reference: ReferenceState | None = field(init=False, default=None)
     """With `model.reference_model`: the policy as it was before the first step."""
 
@@ -106,9 +115,13 @@ def join(setup: Setup) -> None:
 def configure(setup: Setup) -> None:
     """The provider, finalized and read back; Megatron's groups and random state; Bridge's container of it all."""
     config = setup.config
-    setup.provider = build_provider(config, iteration=setup.source.iteration)
+    setup.provider = build_provider(config, source=setup.source)
+    setup.unfinished_provider = copy.deepcopy(setup.provider) if has_second_model(config) else None
+    finalize_provider(config, provider=setup.provider)
     setup.check_provider(setup.provider)
-    setup.provider.initialize_model_parallel(seed=config.job.seed, seed_kwargs=rng_fields(config))
+    # Forced: a conversion in this process has left a random state of another kind, which would be kept.
+    seeding = {**rng_fields(config), "force_reset_rng": True}
+    setup.provider.initialize_model_parallel(seed=config.job.seed, seed_kwargs=seeding)
     torch.use_deterministic_algorithms(config.performance.deterministic_mode)
     replicas = parallel_state.get_data_parallel_world_size()
     size = config.performance.micro_batch_size
@@ -153,6 +166,12 @@ def resume(setup: Setup) -> None:
         setup.saves.load(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
 
 
+def build_second_model(setup: Setup) -> None:
+    """Generation's own model, where its layout is not training's; no weights in it yet."""
+    if setup.unfinished_provider is not None:
+        setup.inference_model = build_inference_model(setup.config, snapshot=setup.unfinished_provider)
+
+
 def complete(setup: Setup) -> None:
     """What the jobs need beside model and optimizer."""
     setup.finished = finish(setup.config, provider=setup.provider, hf_folder=setup.source.hf_folder)
@@ -165,6 +184,7 @@ STEPS: tuple[tuple[str, Callable[[Setup], None]], ...] = (
     ("build model", build),
     ("build optimizer", optimize),
     ("resume", resume),
+    ("build generation's model", build_second_model),
     ("finalize", complete),
 )
 

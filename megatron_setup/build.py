@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from megatron.bridge.training.checkpointing import _load_model_weights_from_checkpoint as load_weights
 from megatron.bridge.training.config import ConfigContainer
-from megatron.bridge.training.model_load_save import load_model_config
 from megatron.bridge.training.optim import setup_optimizer
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.optimizer import MegatronOptimizer
@@ -17,26 +14,29 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.moe.router import Router
 from megatron.core.utils import get_model_config
-from torch.distributed.checkpoint.api import CheckpointException
 
-from launcher.errors import ConfigError
 from launcher.schema import RunConfig
 from megatron_setup import tables
+from megatron_setup.model_config import load_provider
 from megatron_setup.model_overrides import merge_overrides
+from megatron_setup.model_source import ModelSource
 from megatron_setup.provider import finalize, read_back, set_fields
+from megatron_setup.weights import load_weights
 
 PreWrapHook = Callable[[list[MegatronModule]], list[MegatronModule]]
 """Changes the chunks of a model that has its weights, before they are wrapped for precision and data parallelism."""
 
 
-def build_provider(config: RunConfig, *, iteration: Path) -> Any:
-    """The finalized provider of a Bridge checkpoint: every asked field set, overrides merged, all read back."""
-    provider: Any = load_model_config(str(iteration))[0]
-    fields = _provider_fields(config, provider=provider)
-    set_fields(provider, fields=fields)
-    provider = merge_overrides(provider, overrides=config.model.model_overrides)
-    finalize(provider, fields=fields)
-    return provider
+def build_provider(config: RunConfig, *, source: ModelSource) -> Any:
+    """The provider of a source, with every asked field set and overrides merged; not finalized."""
+    provider = load_provider(config, source=source)
+    set_fields(provider, fields=_provider_fields(config, provider=provider))
+    return merge_overrides(provider, overrides=config.model.model_overrides)
+
+
+def finalize_provider(config: RunConfig, *, provider: Any) -> None:
+    """Run upstream's checks and derivations, once, and read every asked field back."""
+    finalize(provider, fields=_provider_fields(config, provider=provider))
 
 
 def _provider_fields(config: RunConfig, *, provider: Any) -> dict[str, Any]:
@@ -54,8 +54,7 @@ def build_model(
 
     def prepare(model: list[MegatronModule]) -> list[MegatronModule]:
         if iteration is not None:
-            with explained(iteration):
-                load_weights(str(iteration), model)
+            load_weights(model, iteration=iteration)
         if config.moe.freeze_moe_router:
             freeze_routers(model)
         for hook in hooks:
@@ -65,19 +64,6 @@ def build_model(
     model = provider.provide_distributed_model(ddp_config=container.ddp, wrap_with_ddp=True, pre_wrap_hook=prepare)
     read_back(provider, fields=_provider_fields(config, provider=provider))
     return model
-
-
-@contextmanager
-def explained(folder: Path) -> Generator[None]:
-    """Loads inside raise ConfigError naming folder and weight where the two sides have other weights or shapes."""
-    try:
-        yield
-    except CheckpointException as error:
-        reason, _ = next(iter(error.failures.values()))
-        raise ConfigError(
-            f"error: {folder} does not hold the weights of this model\n"
-            f"  why:    {str(reason.args[0]).partition(': [')[0]}"
-        ) from error
 
 
 def freeze_routers(model: list[MegatronModule]) -> None:

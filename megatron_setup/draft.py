@@ -178,6 +178,15 @@ OTHER_ROWS: tuple[Requirement, ...] = (
         source="megatron-core 0.19.2 optimizer/distrib_optimizer.py",
         reads=("model.draft.enabled", "optimizer.use_distributed_optimizer"),
     ),
+    Requirement(
+        code="DR017",
+        key="checkpoint.also_save_hf_checkpoint",
+        want=Equals(False),
+        when=ON,
+        why="Bridge goes through all weights of the model and stops at the draft's, which the Hugging Face model lacks",
+        source="megatron-bridge 0.6.2 models/conversion/model_bridge.py, stream_weights_megatron_to_hf",
+        reads=("model.draft.enabled",),
+    ),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = OWN_ROWS + OTHER_ROWS

@@ -6,7 +6,8 @@ states and the loss; its checkpoint's names are in `draft_weights.py`, its rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -89,7 +90,7 @@ class FusedInput(torch.nn.Module):
 
     def __init__(self, config: TransformerConfig, hidden_size: int, eps: float) -> None:
         super().__init__()
-        norm: Any = gpt_layer_specs.TESpecProvider().layer_norm()
+        norm = _backend().layer_norm()
         self.enorm = norm(config=config, hidden_size=hidden_size, eps=eps)
         self.hnorm = norm(config=config, hidden_size=hidden_size, eps=eps)
 
@@ -108,7 +109,7 @@ class DraftModel(MegatronModule):
 
     d2t: Tensor | None
 
-    def __init__(self, config: TransformerConfig, *, shape: DraftShape, num_states: int, pg: Any):
+    def __init__(self, config: TransformerConfig, *, shape: DraftShape, num_states: int, pg: Any) -> None:
         super().__init__(config=config)
         self.capture = StateCapture()
         self.fc = torch.nn.Linear(
@@ -119,7 +120,7 @@ class DraftModel(MegatronModule):
         self.rotary_pos_emb = RotaryEmbedding(
             kv_channels=shape.kv_channels,
             rotary_percent=1.0,
-            rotary_base=shape.rotary_base,
+            rotary_base=shape.rotary_base,  # pyright: ignore[reportArgumentType]  a float is as good
             use_cpu_initialization=bool(config.use_cpu_initialization),
             cp_group=pg.cp,
         )
@@ -143,7 +144,8 @@ class DraftModel(MegatronModule):
         `states` of the policy's layers and `embeddings` of the next tokens are [s, b, h]; s is `length`, or this rank's
         share of it under sequence parallelism.
         """
-        self.decoder.layers[0].input_layernorm.embeddings = embeddings
+        first: Any = self.decoder.layers[0]
+        first.input_layernorm.embeddings = embeddings
         hidden = self.decoder(
             hidden_states=self.fc(torch.cat(list(states), dim=-1)),
             attention_mask=None,
@@ -152,12 +154,18 @@ class DraftModel(MegatronModule):
         return self.output_layer(hidden)[0]
 
 
+def _backend() -> Any:
+    """Transformer Engine's modules; looked up now, since the CPU platform puts its own under this name."""
+    provider: Any = gpt_layer_specs.TESpecProvider
+    return provider()
+
+
 def _layers(config: TransformerConfig) -> TransformerBlockSubmodules:
     """megatron-core's own layer for every layer but the first's norm."""
     plain = gpt_layer_specs.get_gpt_layer_with_transformer_engine_submodules()
     first = replace(plain, input_layernorm=FusedInput)
     specs = [ModuleSpec(module=TransformerLayer, submodules=sub) for sub in (first, *[plain] * (config.num_layers - 1))]
-    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=gpt_layer_specs.TESpecProvider().layer_norm())
+    return TransformerBlockSubmodules(layer_specs=specs, layer_norm=_backend().layer_norm())
 
 
 def _widen(attention: Any, *, config: TransformerConfig, tp_group: Any) -> None:
@@ -271,3 +279,17 @@ def _whole_rows(logits: Tensor) -> Tensor:
     if parallel_state.get_tensor_model_parallel_world_size() == 1:
         return logits
     return gather_from_tensor_model_parallel_region(logits)
+
+
+@contextmanager
+def draft_detached(model: list[MegatronModule]) -> Generator[None]:
+    """The policy alone for as long as the block lasts, for what goes through its weights by name.
+
+    Bridge's export stops at a weight that the Hugging Face model has no name for.
+    """
+    detached = [(policy, policy._modules.pop("draft")) for policy in unwrap_model(model) if hasattr(policy, "draft")]
+    try:
+        yield
+    finally:
+        for policy, draft in detached:
+            policy.draft = draft

@@ -83,8 +83,8 @@ def _check_fields(section: Mapping[str, Any]) -> None:
     for name, value in section.items():
         if value is not None and not name.startswith("_") and name not in known:  # null asks for nothing
             raise ValueError(
-                f"`model.{name}` is {value}, and the installed Megatron-Bridge's {target.rpartition('.')[2]} has no such "
-                f"field; nearest: {', '.join(nearest(name, names=known)[:3])}"
+                f"`model.{name}` is {value}, and the installed Megatron-Bridge's {target.rpartition('.')[2]} has no "
+                f"such field; nearest: {', '.join(nearest(name, names=known)[:3])}"
             )
 
 

@@ -30,9 +30,9 @@ from launcher.files import write_json
 from launcher.patches import applied
 from launcher.schema import RunConfig
 from launcher.schema.model import CheckpointFormat
-from megatron_setup.build import explained
 from megatron_setup.iterations import NotACheckpointError, find_iteration
 from megatron_setup.late_gather import parameters_gathered
+from megatron_setup.weights import explained
 from megatron_setup.writer import PATCHES
 
 _COMPLETE = "complete.json"

@@ -14,7 +14,13 @@ BANNED_NAMES = {"utils.py", "common.py", "helpers.py"}
 MAX_LINES, MAX_DOCSTRING, MAX_FUNCTION = 300, 5, 60
 
 # Signatures that a library dictates: torch.autograd.Function, aten overrides, megatron-core's own methods.
-LIBRARY_CALLS_IT = ("megatron_setup/cpu", "zero_kl/cpu_kernels.py", "zero_kl/kernels")
+LIBRARY_CALLS_IT = (
+    "megatron_setup/cpu",
+    "zero_kl/cpu_kernels.py",
+    "zero_kl/kernels",
+    "megatron_setup/resharding_patches.py",
+    "megatron_setup/value_model.py",
+)
 
 
 def _name(path: Path) -> str:

@@ -96,6 +96,7 @@ class Built:
     """What the pipeline made on this rank."""
 
     config: RunConfig
+    provider: Any
     model: list[Any]
     optimizer: Any
 
@@ -104,11 +105,12 @@ def built(
     words: Sequence[str], *, checkpoint: Checkpoint, load: bool = True, hooks: Sequence[Callable[..., Any]] = ()
 ) -> Built:
     """Provider, groups, model and optimizer of a checkpoint, by the pipeline's own functions."""
-    from megatron_setup.build import build_model, build_optimizer, build_provider
+    from megatron_setup.build import build_model, build_optimizer, finalize_provider
     from megatron_setup.megatron_config import build_megatron_config
 
     config = configured([*checkpoint.words, *words])
-    provider = build_provider(config, iteration=checkpoint.iteration)
+    provider = unfinalized(config, checkpoint=checkpoint)
+    finalize_provider(config, provider=provider)
     provider.initialize_model_parallel(seed=1)
     container = build_megatron_config(
         config,
@@ -121,19 +123,22 @@ def built(
     iteration = checkpoint.iteration if load else None
     model = build_model(config, container=container, iteration=iteration, hooks=hooks)
     optimizer, _ = build_optimizer(config, container=container, model=model)
-    return Built(config=config, model=model, optimizer=optimizer)
+    return Built(config=config, provider=provider, model=model, optimizer=optimizer)
 
 
 def unfinalized(config: RunConfig, *, checkpoint: Checkpoint) -> Any:
     """The run's provider as it is before `finalize()`."""
-    from megatron.bridge.training.model_load_save import load_model_config
+    from launcher.schema.model import CheckpointFormat
+    from megatron_setup.build import build_provider
+    from megatron_setup.model_source import ModelSource
 
-    from megatron_setup import tables
-    from megatron_setup.provider import set_fields
-
-    provider: Any = load_model_config(str(checkpoint.iteration))[0]
-    set_fields(provider, fields=tables.provider_fields(config, has_experts=bool(provider.num_moe_experts)))
-    return provider
+    source = ModelSource(
+        hf_folder=checkpoint.hf,
+        iteration=checkpoint.iteration,
+        format=CheckpointFormat.megatron_bridge,
+        chosen="the test's",
+    )
+    return build_provider(config, source=source)
 
 
 def sequences(count: int, *, seed: int) -> list[list[int]]:

@@ -152,7 +152,7 @@ def _over_ranks(pairs: Pairs) -> tuple[int, int]:
     mine = (0, 0)
     if is_scoring_rank() and is_first_of_its_replica():
         n = sum(len(one) for one, _ in pairs)
-        mine = n, n - sum(rows_that_differ(one[:, None], other[:, None]) for one, other in pairs)
+        mine = n, n - sum(rows_that_differ(one[:, None], right=other[:, None]) for one, other in pairs)
     everyone: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(everyone, mine)
     return sum(part[0] for part in everyone), sum(part[1] for part in everyone)

@@ -101,6 +101,8 @@ def _claims(report: Report) -> list[RenderableType]:
     if not report.claims:
         return []
     table = _table("claim", "sweep", "tokens", "exact", "%")
+    for column in table.columns[:2]:
+        column.justify = "left"
     for c in report.claims:
         style = None if c.holds else "bold"
         table.add_row(

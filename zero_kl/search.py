@@ -127,14 +127,14 @@ def search(runs: Runs, *, prompts: Sequence[Sequence[int]], sequences: Sequence[
     return Search(says="nothing differed when it was run again without CUDA graphs")
 
 
-def first_difference(left: Trace, right: Trace) -> First | None:
+def first_difference(left: Trace, *, right: Trace) -> First | None:
     """The first point, in `left`'s order, with other bits at a position that both have."""
     for order, (point, rows) in enumerate(left.items()):
         common = [p for p in rows if point in right and p in right[point]]
         if not common:
             continue
         ours, theirs = (torch.stack([t[point][p] for p in common]).reshape(len(common), -1) for t in (left, right))
-        differing = [common[i] for i in differing_rows(ours, theirs)]
+        differing = [common[i] for i in differing_rows(ours, right=theirs)]
         if differing:
             return First(
                 order=order,
@@ -150,7 +150,8 @@ def _smallest(case: Case, *, traces: Callable[[Case], tuple[Trace, Trace]]) -> t
     """Fewest requests that fail (1, 2, 4, ... of them), then the shortest of these up to the first difference."""
 
     def differs(case: Case) -> First | None:
-        return _over_ranks(first_difference(*traces(case)))
+        ours, theirs = traces(case)
+        return _over_ranks(first_difference(ours, right=theirs))
 
     for count in _counts(len(case.prompts)):
         small = case.together(count)

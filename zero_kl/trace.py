@@ -56,7 +56,7 @@ class Recorder:
     routing: Tensor | None = None
     """Of the layer that runs: [num_rows, experts] bool."""
 
-    def start(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def start(self, args: tuple[Any, ...], *, kwargs: Mapping[str, Any]) -> None:
         """A forward begins."""
         self.num_rows, self.rows = self.place(args, kwargs)
         context = kwargs.get("inference_context")
@@ -94,8 +94,12 @@ class Recorder:
 @contextmanager
 def recording(model: GPTModel, *, recorder: Recorder) -> Generator[None]:
     """The recorder's hooks are on the (unwrapped) model inside the block."""
+
+    def start(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        recorder.start(args, kwargs=kwargs)
+
     with ExitStack() as stack:
-        stack.callback(model.register_forward_pre_hook(recorder.start, with_kwargs=True).remove)
+        stack.callback(model.register_forward_pre_hook(start, with_kwargs=True).remove)
         for name, point in ENDS.items():
             _hook(model.get_submodule(name), stack=stack, recorder=recorder, output=point)
         for layer in model.decoder.layers:

@@ -15,6 +15,7 @@ from launcher.paths import AttemptPaths, RunPaths
 from launcher.placement import Placement, open_store
 from launcher.records import ProgressWriter
 from launcher.schema import Backend, JobKind, PlatformKind, RunConfig
+from launcher.validate import read_architecture
 
 if TYPE_CHECKING:
     from megatron_setup.apply import Setup
@@ -62,6 +63,8 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
         from megatron_setup.distributed import leave_world
 
         progress("load libraries", done=1, total=1)
+        if placement.local_rank == 0 and (config.zero_kl.required or config.zero_kl.backend is not Backend.none):
+            _test_node(config, progress=progress)
         setup = Setup(
             config=config,
             rank=placement.rank,
@@ -83,6 +86,15 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
             setup.saves.close()
         finally:
             leave_world()
+
+
+def _test_node(config: RunConfig, *, progress: ProgressWriter) -> None:
+    """The node's kernels by their numbers, before the experiment. Raises NodeError naming node and check."""
+    from zero_kl.selftest.runner import raise_if_failed, self_test
+
+    progress("test the node", done=0, total=1)
+    raise_if_failed(self_test(config, architecture=read_architecture(config.model)))
+    progress("test the node", done=1, total=1)
 
 
 def _resume_from(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:

@@ -89,7 +89,7 @@ class LayerNormColumnParallelLinear(ColumnParallelLinear):
             self.register_parameter("layer_norm_bias", None)
         _mark_sequence_parallel(self.layer_norm_weight, self.layer_norm_bias, config=config)
 
-    def forward(
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]  a pair, as Transformer Engine's
         self, input_: Tensor, weight: Tensor | None = None, runtime_gather_output: bool | None = None
     ) -> tuple[Tensor | tuple[Tensor, Tensor], Tensor | None]:
         """[s, b, input_size] -> [s, b, output_size / tp], and the bias where it is not yet added."""

@@ -1,6 +1,7 @@
 """Training and generation of ordinary kernels, `te_native` and `megatron`, side by side on one GPU; prints one table.
 
-    python tests/gpu/cost.py OUT [MODEL,...] [EXTRA_OVERRIDE ...]
+    python tests/gpu/cost.py OUT [MODEL,...]
+    python tests/gpu/cost.py --convert          only make the models' checkpoints, beside something else
 
 Each mode is a process, since cuBLAS reads its environment once. All are alive at once and take turns: only one runs at
 a time, in another order each round. Every figure is a median over the rounds. Writes OUT/cost.json.
@@ -10,11 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import random
-import selectors
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -38,89 +40,116 @@ SIZES = [
     "performance.micro_batch_size=4",
     "job.num_prompts=128",
     "job.max_prompt_tokens=64",
-    "generation.max_new_tokens=96",
+    "generation.max_new_tokens=64",
     "generation.buffer_size_gb=6",
     "output_dir=/tmp/runs/cost",
 ]
-ROUNDS = {"train": 6, "kernels": 0, "generate": 3, "graphs": 4}
+ROUNDS = {"train": 6, "generate": 2, "graphs": 4, "kernels": 0}
 """Timed turns, after one that compiles and is dropped."""
 
 TAKES_PART = {
     "train": ("ordinary", "te_native", "megatron"),
-    "kernels": ("ordinary", "te_native", "megatron"),
     "generate": ("ordinary", "te_native", "megatron"),
     "graphs": ("pinned", "te_native"),
+    "kernels": ("ordinary", "te_native", "megatron"),
 }
 PREFIX = "COST "
 STEPS = 4
-START_LIMIT_S, TURN_LIMIT_S = 240.0, 60.0
+START_LIMIT_S, TURN_LIMIT_S = 180.0, 60.0
 
 
-def words_of(model: str, mode: str, extra: list[str]) -> list[str]:
+def words_of(model: str, *, mode: str) -> list[str]:
     """The command line of a child. An ordinary MoE can be captured only with upstream's padding."""
     padded = ["moe.moe_pad_experts_for_cuda_graph_inference=true"] if (model, mode) == ("moe", "pinned") else []
     graphs = ["generation.num_cuda_graphs=2"] if mode in TAKES_PART["graphs"] else []
-    return [*MODES[mode], *MODELS[model], *SIZES, *graphs, *padded, *extra]
+    return [*MODES[mode], *MODELS[model], *SIZES, *graphs, *padded]
 
 
 @dataclass
 class Child:
-    """A process with a model; `figures` are its results by phase."""
+    """A process with a model; `figures` are its results by phase. A thread reads its lines into `answers`."""
 
     mode: str
     process: subprocess.Popen[str]
+    answers: queue.Queue[dict[str, Any] | None] = field(default_factory=queue.Queue)
     figures: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     error: str = ""
 
-    def answer(self, *, limit_s: float) -> dict[str, Any] | None:
-        """The child's next line of ours; None, and the child ended, where it failed or took too long."""
-        assert self.process.stdout is not None
-        selector = selectors.DefaultSelector()
-        selector.register(self.process.stdout, selectors.EVENT_READ)
-        deadline = time.monotonic() + limit_s
-        while selector.select(max(0.0, deadline - time.monotonic())):
-            line = self.process.stdout.readline()
-            if not line:
-                break
+    def __post_init__(self) -> None:
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
             if line.startswith(PREFIX):
-                return json.loads(line.removeprefix(PREFIX))
-        self.error = f"{self.mode}: no answer within {limit_s:.0f} s, or it ended"
-        self.process.kill()
-        return None
+                self.answers.put(json.loads(line.removeprefix(PREFIX)))
+        self.answers.put(None)  # it ended
+
+    def answer(self, *, limit_s: float) -> dict[str, Any] | None:
+        """The next answer; None, and the child is ended, where it failed or took too long."""
+        try:
+            found = self.answers.get(timeout=limit_s)
+        except queue.Empty:
+            found = None
+        if found is None:
+            self.error = f"{self.mode}: ended, or no answer within {limit_s:.0f} s"
+            self.process.kill()
+        return found
 
     def turn(self, phase: str) -> None:
         """Let it run the phase once, alone."""
         if self.error:
             return
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{phase}\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{phase}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.error = f"{self.mode}: ended before {phase}"
+            return
         result = self.answer(limit_s=TURN_LIMIT_S)
         if result is not None:
             self.figures.setdefault(phase, []).append(result)
 
+    def end(self) -> None:
+        """Its stdin ends, and so does it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
-def measure(model: str, *, out: Path, extra: list[str]) -> list[Child]:
-    """All modes of one model; the first child makes the model and its checkpoint, the others find them."""
-    children: list[Child] = []
-    for mode in MODES:
-        log = (out / f"cost_{model}_{mode}.log").open("w")
-        command = [sys.executable, "-u", __file__, "--child", *words_of(model, mode, extra)]
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1
+
+def start(model: str, *, mode: str, out: Path) -> Child:
+    """A child of the mode; its stderr goes to OUT."""
+    with (out / f"cost_{model}_{mode}.log").open("w") as log:
+        command = [sys.executable, "-u", __file__, "--child", *words_of(model, mode=mode)]
+        return Child(
+            mode, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
         )
-        children.append(Child(mode, process))
+
+
+def measure(model: str, *, out: Path) -> list[Child]:
+    """All modes of one model; whoever is first makes the model and its checkpoint, the others find them."""
+    children = [start(model, mode=mode, out=out) for mode in MODES]
+    deadline = time.monotonic() + START_LIMIT_S
     for child in children:
-        child.answer(limit_s=START_LIMIT_S)
+        child.answer(limit_s=max(1.0, deadline - time.monotonic()))
     for phase, num_rounds in ROUNDS.items():
-        for turn in range(num_rounds + 1):  # the first compiles and is dropped
+        for turn in range(num_rounds + 1):
             part = [c for c in children if c.mode in TAKES_PART[phase]]
             for child in part if turn % 2 else reversed(part):
                 child.turn(phase)
     for child in children:
-        child.process.stdin and child.process.stdin.close()
-        child.process.wait(30) if not child.error else None
+        child.end()
     return children
+
+
+def convert() -> int:
+    """The checkpoints of all models, at once."""
+    commands = [[sys.executable, "-m", "launcher", *words_of(m, mode="te_native"), "job=convert"] for m in MODELS]
+    processes = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in commands]
+    return max(process.wait() for process in processes)
 
 
 def child_main(words: list[str]) -> None:
@@ -135,9 +164,13 @@ def _answer_turns(setup: Any) -> None:
         "generate": _eager,
         "graphs": _graphs,
     }
+    import torch
+
     print(PREFIX + json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        print(PREFIX + json.dumps(phases[line.strip()](setup)), flush=True)
+        result = phases[line.strip()](setup)
+        torch.cuda.empty_cache()  # the memory of the others' turns
+        print(PREFIX + json.dumps(result), flush=True)
 
 
 class _NoStep:
@@ -236,12 +269,14 @@ def main() -> int:
     if sys.argv[1] == "--child":
         child_main(sys.argv[2:])
         return 0
+    if sys.argv[1] == "--convert":
+        return convert()
     out = Path(sys.argv[1])
     models = sys.argv[2].split(",") if len(sys.argv) > 2 else list(MODELS)
     results: dict[str, Any] = {}
     for model in models:
         started = time.monotonic()
-        children = measure(model, out=out, extra=sys.argv[3:])
+        children = measure(model, out=out)
         results[model] = {c.mode: {"figures": c.figures, "error": c.error} for c in children}
         (out / "cost.json").write_text(json.dumps(results, indent=1))
         print(f"{model}: {time.monotonic() - started:.0f} s", flush=True)

@@ -57,6 +57,9 @@ READ_BY: dict[str, str] = {
     "model.name": "launcher/identity.py",
     "model.hf_path": "megatron_setup/hf_folder.py",
     "model.init_seed": "megatron_setup/hf_folder.py",
+    "model.hf_config_overrides": "launcher/hf_config.py",
+    "model.pretrained_checkpoint.format": "megatron_setup/model_source.py",
+    "model.pretrained_checkpoint.path": "megatron_setup/model_source.py",
     "model.model_overrides": "megatron_setup/build.py",
     "model.force_reconvert_from_hf": "megatron_setup/model_import.py",
     "model.peft.enabled": "megatron_setup/lora.py",
@@ -84,7 +87,8 @@ READ_BY: dict[str, str] = {
     "job.min_prompt_tokens": "launcher/jobs/mismatch.py",
     "job.max_prompt_tokens": "launcher/jobs/mismatch.py",
     "job.prompts": "launcher/jobs/mismatch.py",
-    "output_dir": "megatron_setup/hf_folder.py",
+    "job.claims": "launcher/jobs/mismatch.py",
+    "output_dir": "megatron_setup/model_source.py",
     "force": "launcher/run.py",
 }
 """Keys that are used where they are needed and handed to nobody."""

@@ -13,11 +13,10 @@ from tests.plugin_golden import Golden
 
 BASE = compose([]).config
 TYPED = {
-    "model.hf_config_overrides": "+model.hf_config_overrides.rope_theta=5000",
     "performance.cuda_graph_modules": "performance.cuda_graph_modules=[attn]",
     "generation.tensor_model_parallel_size": "generation.tensor_model_parallel_size=2",
 }
-"""One of each kind as typed: a mapping, a list, a size that may be training's."""
+"""One of each kind as typed: a list, a size that may be training's."""
 
 
 def text_of(row: Requirement, *, config: RunConfig) -> str:
@@ -38,15 +37,6 @@ def test_hint_repairs(key: str) -> None:
     assert violation is not None
     repaired = compose(retyped([TYPED[key]], hints=violation.finding.hints)).config
     assert flatten(repaired)[key] == flatten(BASE)[key]
-
-
-def test_hint_takes_entries_of_a_file_out() -> None:
-    """A mapping that is not typed but set elsewhere cannot be replaced by an empty one."""
-    row = next(row for row in REQUIREMENTS if row.key == "model.hf_config_overrides")
-    config = with_another_value(BASE, key=row.key)
-    violation = row.check(Subject(config=config, architecture=None))
-    assert violation is not None
-    assert violation.finding.hints == ("~model.hf_config_overrides.entry",)
 
 
 def test_defaults_are_left_alone() -> None:

@@ -38,12 +38,14 @@ def folders(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """The policy's bits with and without a draft, the draft's losses, and its parameters that no step moved."""
+    """The policy's bits with and without a draft, the draft's losses, its parameters that no step moved, and
+    the bits of the one that all ranks hold whole."""
 
     beside_a_draft: dict[str, str]
     alone: dict[str, str]
     losses: list[float]
     unmoved: set[str]
+    fc: str
 
 
 def _trained(words: Sequence[str], *, folder: Path) -> Trained:
@@ -61,6 +63,7 @@ def _trained(words: Sequence[str], *, folder: Path) -> Trained:
         alone=bits(alone.chunk),
         losses=losses,
         unmoved={name for name in drafted if after[name] == before[name]},
+        fc=after["draft.fc.weight"],
     )
 
 
@@ -86,7 +89,9 @@ def test_the_draft_learns_and_the_policy_does_not_notice(
     words: list[str], num_ranks: int, folders: dict[str, Path]
 ) -> None:
     """Bit for bit, clipping included: the draft's gradients have a norm of their own."""
-    for trained in run_world(_trained, num_ranks=num_ranks, words=words, folder=folders[words[0]]):
+    results = run_world(_trained, num_ranks=num_ranks, words=words, folder=folders[words[0]])
+    assert len({trained.fc for trained in results}) == 1
+    for trained in results:
         assert trained.beside_a_draft == trained.alone
         assert trained.losses == sorted(trained.losses, reverse=True)
         assert trained.losses[-1] < trained.losses[0]
@@ -371,6 +376,29 @@ def test_a_draft_that_does_not_fit_is_refused(folders: dict[str, Path], tmp_path
     assert "num_hidden_layers is 2, needed is 1" in texts["layers"]
     assert "rope_type is yarn, needed is default" in texts["rope"]
     assert "a local folder with a readable config.json is needed" in texts["no config"]
+
+
+def _exported(folder: Path) -> tuple[bool, bool]:
+    """Whether an export of the policy gives the folder's bits back, and whether the draft is there afterwards."""
+    from megatron.bridge import AutoBridge
+    from safetensors.torch import load_file
+
+    from megatron_setup.draft_model import draft_detached
+    from tests.megatron_setup.tiny_policy import policy_of, tensor_bits
+
+    policy, hf = policy_of([DRAFT], folder=folder), folder / "hf"
+    draft = policy.chunk.draft
+    with draft_detached(policy.model):
+        weights = dict(AutoBridge.from_hf_pretrained(str(hf)).export_hf_weights(policy.model, show_progress=False))
+    original = {name: tensor for file in hf.glob("*.safetensors") for name, tensor in load_file(file).items()}
+    bits = [{name: tensor_bits(tensor) for name, tensor in found.items()} for found in (weights, original)]
+    return bits[0] == bits[1], policy.chunk.draft is draft
+
+
+def test_the_policy_is_exported_without_its_draft(folders: dict[str, Path]) -> None:
+    ((equal, is_back),) = run_world(_exported, num_ranks=1, folder=folders[DENSE])
+    assert equal
+    assert is_back
 
 
 def _foreign_policy() -> str:

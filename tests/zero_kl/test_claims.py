@@ -61,6 +61,7 @@ def test_each_claim_fails_with_ordinary_kernels(checkpoint: Checkpoint) -> None:
     assert {c.name for c in claims if not c.holds} == {c.name for c in claims}
 
 
+@pytest.mark.slow
 def test_ranks_count_their_own_requests_once(checkpoint: Checkpoint) -> None:
     """Tensor-parallel ranks hold the same requests; ranks that share experts each have their own."""
     words, copies = (["parallelism=tp2"], 1) if "model=tiny" in checkpoint.words else (["parallelism=ep2"], 2)

@@ -93,6 +93,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "ZK086": (GPU, "model.hf_config.model_type=nemotron"),
     "ZK090": (HOPPER,),
     "ZK091": (GPU, "model.hf_config.head_dim=96"),
+    "ZK092": (GPU, "model.hf_config.vocab_size=32001"),
 }
 """A command line that violates the row (and may violate others)."""
 

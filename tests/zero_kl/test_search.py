@@ -48,8 +48,8 @@ def ordinary_products(model: Any) -> Iterator[None]:
     """A step's rows are filled up to 32, which MKL computes as it does more; the head's rows are its requests."""
     from zero_kl import cpu_kernels
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(cpu_kernels._KERNELS, "mm")
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.delitem(cpu_kernels._KERNELS, "mm")
         with sound(model):
             yield
 

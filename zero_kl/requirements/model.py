@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.requirement import KNOWN_ARCHITECTURE, Check, Equals, Finding, Requirement, Severity, Subject
+from launcher.requirement import KNOWN_ARCHITECTURE, Check, Equals, Finding, Requirement, Severity, Subject, show
 from zero_kl.architectures import UNSUPPORTED, Unsupported
 from zero_kl.conditions import BATCH_INVARIANT, MEASURED, RECIPE, TRANSFORMER_CONFIG, ZERO_KL, ZERO_KL_GPU
 
@@ -15,6 +15,24 @@ def _measured_head_dim(subject: Subject) -> Finding | None:
     if size in MEASURED_HEAD_DIMS:
         return None
     return Finding(found=f"of head dimension {size}", wanted=f"{_HEAD_DIMS} to be inside what was measured")
+
+
+ALIGNED_LOGITS = 4
+"""fp32 values in 16 bytes, the width of log-softmax's loads."""
+
+
+def _rows_are_aligned(subject: Subject) -> Finding | None:
+    assert subject.architecture is not None, "the row's condition"
+    vocabulary, multiple = subject.architecture.vocab_size, subject.config.model.make_vocab_size_divisible_by
+    padded = vocabulary if multiple is None else -(-vocabulary // multiple) * multiple
+    if padded % ALIGNED_LOGITS == 0:
+        return None
+    return Finding(
+        found=show(multiple),
+        wanted=f"a multiple of {ALIGNED_LOGITS}",
+        arithmetic=f"a vocabulary of {padded} mod {ALIGNED_LOGITS} = {padded % ALIGNED_LOGITS}",
+        hints=("model.make_vocab_size_divisible_by=128",),
+    )
 
 
 _HEAD_DIMS = " or ".join(map(str, MEASURED_HEAD_DIMS))
@@ -96,6 +114,16 @@ ATTACHED: tuple[Requirement, ...] = (
         why="FlashAttention-4 picks tiles by head dimension, and paged against full attention was compared at "
         "these only",
         source=MEASURED,
+        reads=("model.hf_path", "model.hf_config", "model.hf_config_overrides"),
+    ),
+    Requirement(
+        code="ZK092",
+        key="model.make_vocab_size_divisible_by",
+        want=Check(text=f"a vocabulary of a multiple of {ALIGNED_LOGITS}", test=_rows_are_aligned),
+        when=ZERO_KL_GPU & KNOWN_ARCHITECTURE,
+        why="torch's log-softmax adds a row of logits in an order that depends on its address modulo 16 bytes, so with "
+        "a vocabulary of 32,001 a token's log-probability changes with its row (14 of 512 did)",
+        source=f"tests/gpu/numerics.py; {MEASURED}",
         reads=("model.hf_path", "model.hf_config", "model.hf_config_overrides"),
     ),
 )

@@ -82,8 +82,10 @@ class Sequences:
     @cached_property
     def kernel(self) -> Any:
         """The core attention of a training layer."""
-        made = cast(Any, gpt_layer_specs.TESpecProvider().core_attention())
-        return made(config=self.config, layer_number=1, attn_mask_type=AttnMaskType.causal, attention_type="self")
+        specs = cast(Any, gpt_layer_specs)  # the type checker sees a name of it as None without Transformer Engine
+        return specs.TESpecProvider().core_attention()(
+            config=self.config, layer_number=1, attn_mask_type=AttnMaskType.causal, attention_type="self"
+        )
 
     def padded(self, chosen: Sequence[int]) -> list[Tensor]:
         """Training's attention of these sequences as rows of one batch, each filled up with other values; unpadded."""
@@ -168,7 +170,7 @@ def _filled_up(values: Tensor, *, length: int) -> Tensor:
     return torch.cat([values, values.new_full((length - len(values), *values.shape[1:]), 16.0)])
 
 
-def reference(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def reference(query: Tensor, *, key: Tensor, value: Tensor) -> Tensor:
     """Causal attention in fp64 on the CPU; [length, heads, head_dim] -> [length, heads · head_dim]."""
     heads_per_group = query.shape[1] // key.shape[1]
     query, key, value = (t.cpu().double().transpose(0, 1) for t in (query, key, value))
@@ -189,16 +191,16 @@ def check_reference(outputs: Sequence[Tensor], *, sequences: Sequence[tuple[Tens
         rounding = torch.finfo(out.dtype).eps
         sums = (len(key) + query.shape[-1]) * torch.finfo(torch.float32).eps
         limit = (rounding + sums) * float(value.abs().max())
-        error = float((out.cpu().double() - reference(query, key, value)).abs().max())
+        error = float((out.cpu().double() - reference(query, key=key, value=value)).abs().max())
         if not error <= limit:  # also where the error is NaN
             return f"max |error| {error:.1e} in a sequence of {len(query)}, {out.dtype} explains {limit:.1e}"
     return None
 
 
-def differing(left: Sequence[Tensor], right: Sequence[Tensor], *, what: str) -> str | None:
+def differing(left: Sequence[Tensor], *, right: Sequence[Tensor], what: str) -> str | None:
     """In words, the first sequence with other bits; None where there is none."""
     for one, other in zip(left, right, strict=True):
-        rows = rows_that_differ(one, other)
+        rows = rows_that_differ(one, right=other)
         if rows:
             return f"{rows} of {len(one)} rows differ: {what}"
     return None

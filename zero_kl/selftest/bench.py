@@ -66,7 +66,7 @@ class Bench:
             lengths=CPU_LENGTHS if self._on_cpu else LENGTHS,
         )
 
-    def rows(self, num_rows: int, width: int, /) -> Tensor:
+    def rows(self, num_rows: int, *, width: int) -> Tensor:
         """Random rows; their number is a multiple of 64, as Megatron's batches are."""
         return random_values(num_rows, width, dtype=self.dtype, device=self.device, seed=num_rows + width)
 

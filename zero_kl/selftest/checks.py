@@ -52,22 +52,26 @@ def _patches_experts(bench: Bench) -> bool:
 
 
 def _batched(bench: Bench, *, op: Callable[[Tensor], Tensor], width: int) -> str | None:
-    return check_rows(op, rows=bench.rows(TOKENS, width), sizes=bench.batches, quantum=64)
+    return check_rows(op, rows=bench.rows(TOKENS, width=width), sizes=bench.batches, quantum=64)
 
 
 def _qkv(bench: Bench) -> str | None:
     shapes = bench.shapes
-    return _batched(bench, op=bench.modules.norm_linear(shapes.hidden_size, shapes.qkv_width), width=shapes.hidden_size)
+    return _batched(
+        bench, op=bench.modules.norm_linear(shapes.hidden_size, width_out=shapes.qkv_width), width=shapes.hidden_size
+    )
 
 
 def _proj(bench: Bench) -> str | None:
     shapes = bench.shapes
-    return _batched(bench, op=bench.modules.linear(shapes.query_width, shapes.hidden_size), width=shapes.query_width)
+    return _batched(
+        bench, op=bench.modules.linear(shapes.query_width, width_out=shapes.hidden_size), width=shapes.query_width
+    )
 
 
 def _fc1(bench: Bench) -> str | None:
     hidden, ffn = bench.shapes.hidden_size, bench.shapes.ffn_hidden_size
-    return _batched(bench, op=bench.modules.norm_linear(hidden, 2 * ffn), width=hidden)
+    return _batched(bench, op=bench.modules.norm_linear(hidden, width_out=2 * ffn), width=hidden)
 
 
 def _activation(bench: Bench) -> str | None:
@@ -80,7 +84,7 @@ def _activation(bench: Bench) -> str | None:
 
 def _fc2(bench: Bench) -> str | None:
     hidden, ffn = bench.shapes.hidden_size, bench.shapes.ffn_hidden_size
-    return _batched(bench, op=bench.modules.linear(ffn, hidden), width=ffn)
+    return _batched(bench, op=bench.modules.linear(ffn, width_out=hidden), width=ffn)
 
 
 def _norm(bench: Bench) -> str | None:
@@ -93,14 +97,14 @@ def _head_norm(bench: Bench) -> str | None:
 
 def _head(bench: Bench) -> str | None:
     weight = bench.weight(bench.shapes.vocab_size, bench.shapes.hidden_size)
-    rows = bench.rows(HEAD_ROWS, bench.shapes.hidden_size)
+    rows = bench.rows(HEAD_ROWS, width=bench.shapes.hidden_size)
     return check_rows(lambda part: part @ weight.T, rows=rows, sizes=REQUESTS)
 
 
 def _narrow(bench: Bench) -> str | None:
     """Of torch, with the model's longest sums."""
     depth = max(bench.shapes.hidden_size, bench.shapes.ffn_hidden_size)
-    rows = bench.rows(HEAD_ROWS, depth)
+    rows = bench.rows(HEAD_ROWS, width=depth)
     for width in NARROW:
         weight = bench.weight(width, depth)
         found = check_rows(lambda part, weight=weight: part @ weight.T, rows=rows, sizes=(*REQUESTS, 64))
@@ -110,7 +114,7 @@ def _narrow(bench: Bench) -> str | None:
 
 
 def _log_softmax(bench: Bench) -> str | None:
-    rows = bench.rows(HEAD_ROWS, bench.shapes.vocab_size)
+    rows = bench.rows(HEAD_ROWS, width=bench.shapes.vocab_size)
     return check_rows(lambda part: torch.log_softmax(part.float(), dim=-1), rows=rows, sizes=REQUESTS)
 
 
@@ -124,10 +128,10 @@ def _attention_rows(bench: Bench) -> str | None:
     attend, everyone, short = bench.sequences.padded, bench.sequences.everyone, bench.sequences.short
     together = attend(everyone)
     return (
-        differing([attend([i])[0] for i in everyone], together, what="alone against in a batch")
-        or differing(attend(everyone[::-1])[::-1], together, what="in reversed order")
-        or differing(attend(short), [together[i] for i in short], what="with less padding")
-        or differing(bench.sequences.packed(everyone), together, what="packed against padded")
+        differing([attend([i])[0] for i in everyone], right=together, what="alone against in a batch")
+        or differing(attend(everyone[::-1])[::-1], right=together, what="in reversed order")
+        or differing(attend(short), right=[together[i] for i in short], what="with less padding")
+        or differing(bench.sequences.packed(everyone), right=together, what="packed against padded")
     )
 
 
@@ -146,9 +150,9 @@ def _engine(
     kernel: Callable[[Sequence[int]], list[Tensor]], *, everyone: tuple[int, ...], full: list[Tensor]
 ) -> str | None:
     return (
-        differing([kernel([i])[0] for i in everyone], full, what="a request alone against training")
-        or differing(kernel(everyone), full, what="all requests against training")
-        or differing(kernel(everyone[::-1])[::-1], full, what="requests in reversed order against training")
+        differing([kernel([i])[0] for i in everyone], right=full, what="a request alone against training")
+        or differing(kernel(everyone), right=full, what="all requests against training")
+        or differing(kernel(everyone[::-1])[::-1], right=full, what="requests in reversed order against training")
     )
 
 

@@ -23,7 +23,7 @@ def check_router(bench: Bench) -> str | None:
     weight = bench.weight(bench.num_all_experts, bench.shapes.hidden_size)
     return check_rows(
         lambda rows: router_gating_linear(rows, weight, None, torch.float32),
-        rows=bench.rows(TOKENS, bench.shapes.hidden_size),
+        rows=bench.rows(TOKENS, width=bench.shapes.hidden_size),
         sizes=bench.batches,
         quantum=64,
     )
@@ -35,7 +35,7 @@ def check_topk(bench: Bench) -> str | None:
     probs = _route(bench, logits=logits)[0]
     with torch.enable_grad():
         recorded = _route(bench, logits=logits.clone().requires_grad_())[0]
-    differ = rows_that_differ(probs, recorded.detach())
+    differ = rows_that_differ(probs, right=recorded.detach())
     return f"{differ} of {TOKENS} tokens have other probabilities where gradients are recorded" if differ else None
 
 
@@ -47,7 +47,7 @@ def check_experts(bench: Bench) -> str | None:
         (shapes.hidden_size, 2 * shapes.moe_ffn_hidden_size),
         (shapes.moe_ffn_hidden_size, shapes.hidden_size),
     ):
-        op = bench.modules.grouped_linear(num, width_in, width_out)
+        op = bench.modules.grouped_linear(num, width_in=width_in, width_out=width_out)
         rows = random_values(sum(splits), width_in, dtype=bench.dtype, device=bench.device)
         found = check_group_rows(op, rows=rows, splits=splits, sizes=(1, 5, 64))
         if found:
@@ -57,7 +57,7 @@ def check_experts(bench: Bench) -> str | None:
 
 def check_combine(bench: Bench) -> str | None:
     """Tokens to the experts' order and back through the layer's dispatcher; in between each expert scales its rows."""
-    rows = bench.rows(TOKENS, bench.shapes.hidden_size)
+    rows = bench.rows(TOKENS, width=bench.shapes.hidden_size)
     probs, routing = _route(bench, logits=_logits(bench))
     experts = bench.num_all_experts
     groups: Any = {"ep": None, "expt_tp": None, "tp_ep": None}
@@ -72,7 +72,7 @@ def check_combine(bench: Bench) -> str | None:
         return dispatcher.combine_postprocess(permuted * (1 + expert).rsqrt().to(permuted.dtype))[:, 0]
 
     everyone = torch.arange(TOKENS, device=bench.device)
-    differ = rows_that_differ(through_experts(everyone), through_experts(everyone))
+    differ = rows_that_differ(through_experts(everyone), right=through_experts(everyone))
     if differ:
         return f"{differ} of {TOKENS} tokens differ from run to run"
     return check_rows(through_experts, rows=everyone, sizes=(1, *bench.batches))

@@ -23,19 +23,19 @@ type GroupedOp = Callable[[Tensor, list[int]], Tensor]
 class Modules(Protocol):
     """Makers of operations with random weights of their own; rows are [rows, width] on the device."""
 
-    def linear(self, width_in: int, width_out: int, /) -> Op:
+    def linear(self, width_in: int, *, width_out: int) -> Op:
         """rows @ weightᵀ."""
         ...
 
-    def norm_linear(self, width_in: int, width_out: int, /) -> Op:
+    def norm_linear(self, width_in: int, *, width_out: int) -> Op:
         """RMSNorm and the product behind it, in one module."""
         ...
 
-    def norm(self, width: int, /) -> Op:
+    def norm(self, width: int) -> Op:
         """RMSNorm."""
         ...
 
-    def grouped_linear(self, num_groups: int, width_in: int, width_out: int, /) -> GroupedOp:
+    def grouped_linear(self, num_groups: int, *, width_in: int, width_out: int) -> GroupedOp:
         """One product per group of rows; the second argument is the number of rows of each."""
         ...
 
@@ -47,20 +47,20 @@ class Torch:
     device: torch.device
     dtype: torch.dtype
 
-    def linear(self, width_in: int, width_out: int, /) -> Op:
+    def linear(self, width_in: int, *, width_out: int) -> Op:
         weight = self._weight(width_out, width_in)
         return lambda rows: linear(rows, weight)
 
-    def norm_linear(self, width_in: int, width_out: int, /) -> Op:
-        norm, product = self.norm(width_in), self.linear(width_in, width_out)
+    def norm_linear(self, width_in: int, *, width_out: int) -> Op:
+        norm, product = self.norm(width_in), self.linear(width_in, width_out=width_out)
         return lambda rows: product(norm(rows))
 
-    def norm(self, width: int, /) -> Op:
+    def norm(self, width: int) -> Op:
         weight = self._weight(width)
         return lambda rows: rms_norm(rows, (width,), weight, _EPS)
 
-    def grouped_linear(self, num_groups: int, width_in: int, width_out: int, /) -> GroupedOp:
-        products = [self.linear(width_in, width_out) for _ in range(num_groups)]
+    def grouped_linear(self, num_groups: int, *, width_in: int, width_out: int) -> GroupedOp:
+        products = [self.linear(width_in, width_out=width_out) for _ in range(num_groups)]
         return lambda rows, splits: torch.cat([f(part) for f, part in zip(products, rows.split(splits), strict=True)])
 
     def _weight(self, *shape: int) -> Tensor:
@@ -74,19 +74,19 @@ class TransformerEngine:
     device: torch.device
     dtype: torch.dtype
 
-    def linear(self, width_in: int, width_out: int, /) -> Op:
+    def linear(self, width_in: int, *, width_out: int) -> Op:
         return self._filled(self._te().Linear(width_in, width_out, bias=False, **self._where()))
 
-    def norm_linear(self, width_in: int, width_out: int, /) -> Op:
+    def norm_linear(self, width_in: int, *, width_out: int) -> Op:
         made = self._te().LayerNormLinear(
             width_in, width_out, eps=_EPS, bias=False, normalization="RMSNorm", **self._where()
         )
         return self._filled(made)
 
-    def norm(self, width: int, /) -> Op:
+    def norm(self, width: int) -> Op:
         return self._filled(self._te().RMSNorm(width, eps=_EPS, dtype=self.dtype, device=self.device))
 
-    def grouped_linear(self, num_groups: int, width_in: int, width_out: int, /) -> GroupedOp:
+    def grouped_linear(self, num_groups: int, *, width_in: int, width_out: int) -> GroupedOp:
         made = self._te().GroupedLinear(num_groups, width_in, width_out, bias=False, **self._where())
         return self._filled(made)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def differing_rows(left: Tensor, right: Tensor) -> list[int]:
+def differing_rows(left: Tensor, *, right: Tensor) -> list[int]:
     """Indices of the rows (first of two or more dimensions) that have other bits."""
     assert left.shape == right.shape and left.dtype == right.dtype, f"{left.shape} {left.dtype} against {right.shape}"
     bits = _BITS[left.element_size()]
@@ -21,9 +21,9 @@ def differing_rows(left: Tensor, right: Tensor) -> list[int]:
     return unequal.flatten(1).any(-1).nonzero()[:, 0].tolist()
 
 
-def rows_that_differ(left: Tensor, right: Tensor) -> int:
+def rows_that_differ(left: Tensor, *, right: Tensor) -> int:
     """How many rows have other bits."""
-    return len(differing_rows(left, right))
+    return len(differing_rows(left, right=right))
 
 
 def check_rows(op: Callable[[Tensor], Tensor], *, rows: Tensor, sizes: Sequence[int], quantum: int = 1) -> str | None:
@@ -36,16 +36,16 @@ def check_rows(op: Callable[[Tensor], Tensor], *, rows: Tensor, sizes: Sequence[
     together = op(rows)
     for size in sizes:
         for start in (0, (n - size) // quantum * quantum):
-            differ = rows_that_differ(op(rows[start : start + size].clone()), together[start : start + size])
+            differ = rows_that_differ(op(rows[start : start + size].clone()), right=together[start : start + size])
             if differ:
                 return f"{differ} of {size} rows differ between a batch of {size} and one of {n}"
     order = torch.arange(n - 1, -1, -1, device=rows.device)
-    differ = rows_that_differ(op(rows[order])[order], together)
+    differ = rows_that_differ(op(rows[order])[order], right=together)
     if differ:
         return f"{differ} of {n} rows differ when their order is reversed"
     padded = rows.clone()
     padded[n // 2 :] = 0
-    differ = rows_that_differ(op(padded)[: n // 2], together[: n // 2])
+    differ = rows_that_differ(op(padded)[: n // 2], right=together[: n // 2])
     return f"{differ} of {n // 2} rows differ when padding follows them" if differ else None
 
 
@@ -61,7 +61,7 @@ def check_group_rows(
         fewer = [part[:size] for part in groups]
         parts = op(torch.cat(fewer), [len(part) for part in fewer]).split([len(part) for part in fewer])
         for group, (part, whole) in enumerate(zip(parts, together, strict=True)):
-            differ = rows_that_differ(part, whole[:size])
+            differ = rows_that_differ(part, right=whole[:size])
             if differ:
                 return f"{differ} of {len(part)} rows of group {group} differ between {size} rows and {len(whole)}"
     return None

@@ -6,51 +6,35 @@ agree to the bit there; what a GPU makes of it is in tests/gpu.
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.worlds import run_world
+from tests.tiny_runs import Checkpoint, built, converted
+from tests.worlds import RankError, run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
 
 FP32 = ["model=tiny_moe", "precision=fp32", "model.hf_config.num_experts_per_tok=3", "model.hf_config.num_experts=8"]
 
 
-def _model(words: Sequence[str], *, iteration: Path) -> Any:
-    from launcher.compose import compose
-    from megatron_setup.build import build_model, build_provider
-
-    config = compose([*FP32, *words]).config
-    provider = build_provider(config, iteration=iteration)
-    provider.initialize_model_parallel(seed=1)
-    return build_model(config, provider=provider, iteration=iteration)[0]
-
-
-def _convert(folder: Path) -> str:
-    from launcher.compose import compose
-    from megatron_setup.convert import convert_with_bridge
-    from megatron_setup.iterations import newest_save
-    from megatron_setup.random_model import make_random_hf_model
-
-    config = compose(FP32).config
-    make_random_hf_model(folder / "hf", hf_config=config.model.hf_config, dtype="float32", seed=0)
-    convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
-    return str(newest_save(folder / "megatron").path)
+def _model(words: Sequence[str], *, checkpoint: Checkpoint) -> Any:
+    return built(words, checkpoint=checkpoint).model[0]
 
 
 @pytest.fixture(scope="module")
-def iteration(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A converted tiny model of 8 experts, top-3, in fp32."""
-    return Path(run_world(_convert, num_ranks=1, folder=tmp_path_factory.mktemp("checkpoint"))[0])
+    return converted(FP32, folder=tmp_path_factory.mktemp("checkpoint"))
 
 
 def _bits(tensor: Any) -> str:
     return hashlib.sha256(tensor.detach().float().numpy().tobytes()).hexdigest()
 
 
-def _forward_and_backward(words: Sequence[str], *, iteration: Path, patched: bool, in_graph: bool) -> dict[str, str]:
+def _forward_and_backward(
+    words: Sequence[str], *, checkpoint: Checkpoint, patched: bool, in_graph: bool
+) -> dict[str, str]:
     """The bits of the logits and of every gradient."""
     import torch
     from megatron.core.transformer import cuda_graphs
@@ -59,7 +43,7 @@ def _forward_and_backward(words: Sequence[str], *, iteration: Path, patched: boo
     from zero_kl.kernels.moe import PATCHES
 
     with applied(PATCHES if patched else ()):
-        model = _model(words, iteration=iteration)
+        model = _model(words, checkpoint=checkpoint)
         tokens = torch.arange(96).view(2, 48) % 200
         if in_graph:
             cuda_graphs._set_warmup_start()  # pyright: ignore[reportPrivateUsage]
@@ -70,19 +54,18 @@ def _forward_and_backward(words: Sequence[str], *, iteration: Path, patched: boo
 
 
 @pytest.mark.parametrize("words", [[], ["parallelism=ep2"]], ids=["alone", "ep2"])
-def test_nothing_changes_where_megatron_adds_in_this_order_too(words: list[str], iteration: Path) -> None:
-    arguments = {"words": words, "iteration": iteration, "in_graph": False}
+def test_nothing_changes_where_megatron_adds_in_this_order_too(words: list[str], checkpoint: Checkpoint) -> None:
+    arguments = {"words": words, "checkpoint": checkpoint, "in_graph": False}
     num_ranks = 2 if words else 1
     ours = run_world(_forward_and_backward, num_ranks=num_ranks, patched=True, **arguments)
     assert len(ours[0]) > 10
     assert ours == run_world(_forward_and_backward, num_ranks=num_ranks, patched=False, **arguments)
 
 
-def test_a_layer_in_a_graph_gives_the_same_logits(iteration: Path) -> None:
-    graph, plain = (
-        run_world(_forward_and_backward, num_ranks=1, words=[], iteration=iteration, patched=True, in_graph=in_graph)[0]
-        for in_graph in (True, False)
-    )
+def test_a_layer_in_a_graph_gives_the_same_logits(checkpoint: Checkpoint) -> None:
+    arguments = {"words": [], "checkpoint": checkpoint, "patched": True}
+    (graph,) = run_world(_forward_and_backward, num_ranks=1, in_graph=True, **arguments)
+    (plain,) = run_world(_forward_and_backward, num_ranks=1, in_graph=False, **arguments)
     assert graph["logits"] == plain["logits"]
 
 
@@ -107,15 +90,13 @@ def test_probabilities_are_the_same_with_and_without_gradients() -> None:
     assert scored == trained
 
 
-def test_ranks_that_share_experts_are_not_captured(iteration: Path) -> None:
-    from tests.worlds import RankError
-
+def test_ranks_that_share_experts_are_not_captured(checkpoint: Checkpoint) -> None:
     with pytest.raises(RankError, match="exchange the unused rows"):
         run_world(
             _forward_and_backward,
             num_ranks=2,
             words=["parallelism=ep2"],
-            iteration=iteration,
+            checkpoint=checkpoint,
             patched=True,
             in_graph=True,
         )

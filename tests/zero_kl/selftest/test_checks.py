@@ -109,8 +109,8 @@ def test_a_topk_that_sorts_in_training_only_is_found() -> None:
     from megatron_setup.cpu.attention import use_core
     from zero_kl.cpu_kernels import _KERNELS, attention, batch_invariant
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(_KERNELS, "topk")
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.delitem(_KERNELS, "topk")
         words = ("model.hf_config.num_experts_per_tok=4", "model.hf_config.num_experts=16")
         found = _found(_outcomes(EXPERTS, FP32, *words, kernels=(batch_invariant(), use_core(attention))))
     assert set(found) == {"top-k"}

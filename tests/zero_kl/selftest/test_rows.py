@@ -40,7 +40,7 @@ def test_rowwise_operations_hold() -> None:
 def test_bits_count_not_values() -> None:
     zeros = torch.tensor([[0.0], [0.0], [float("nan")]])
     others = torch.tensor([[-0.0], [0.0], [float("nan")]])
-    assert rows_that_differ(zeros, others) == 1
+    assert rows_that_differ(zeros, right=others) == 1
 
 
 def test_a_group_that_sees_its_size_is_named() -> None:
