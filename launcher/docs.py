@@ -1,6 +1,6 @@
-"""docs/requirements.md, generated from every row there is. `python -m launcher.docs` writes it.
+"""docs/requirements.md, generated from every row there is. `python -m launcher.docs` writes all generated pages.
 
-Owns the page's layout only: each word about a rule is its row's.
+Owns that page's layout only: each word about a rule is its row's. The other pages are `launcher.duties`'.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from launcher import duties
+from launcher.markdown import table
 from launcher.requirement import Requirement, Severity
 from launcher.rules import RULES
 from zero_kl.architectures import UNSUPPORTED
@@ -53,12 +55,7 @@ def render_page(rules: Sequence[Requirement]) -> str:
 
 
 def _table(title: str, *, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *([_cell(text) for text in row] for row in rows)]
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(line)} |" for line in lines)])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return f"## {title}\n\n{table(columns, rows=rows)}"
 
 
 def _rules(prefix: str, *, rows: Sequence[Requirement]) -> str:
@@ -147,7 +144,13 @@ def _features() -> str:
     )
 
 
+def pages() -> dict[Path, str]:
+    """Every generated page by its file."""
+    others = {source.with_suffix(".md"): duties.render_page(duties.read_page(source)) for source in duties.SOURCES}
+    return {PAGE: render_page(RULES), **others}
+
+
 if __name__ == "__main__":
-    PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(render_page(RULES))
-    print(PAGE)
+    for path, text in pages().items():
+        path.write_text(text)
+        print(path)

@@ -77,6 +77,11 @@ class AttemptPaths:
         return self.root / "checkpoints"
 
     @property
+    def exported(self) -> Path:
+        """Weights in Hugging Face format."""
+        return self.root / "hf"
+
+    @property
     def steps(self) -> Path:
         """What each optimizer step of a training job came to, one JSON object a line."""
         return self.root / "steps.jsonl"
@@ -139,6 +144,46 @@ class RunPaths:
 
 
 @dataclass(frozen=True)
+class ArrayPaths:
+    """The files of one Slurm array of a sweep: `outputs/sweeps/<hash8>/array_<n>/`."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        """Which attempts it runs, and its job once sbatch has answered."""
+        return self.root / "array.json"
+
+    @property
+    def logs(self) -> Path:
+        """submitit's folder; the `logs` of each of its attempts is a link to it."""
+        return self.root / "logs"
+
+
+@dataclass(frozen=True)
+class SweepPaths:
+    """The folder of one sweep, named after its questions."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        """Held by the launcher that submits."""
+        return self.root / "lock"
+
+    @property
+    def points(self) -> Path:
+        """Every point with its words and what became of it, as of the last submission."""
+        return self.root / "points.json"
+
+    def new_array(self) -> ArrayPaths:
+        """Make the folder of the next array; only the holder of the lock does."""
+        paths = ArrayPaths(self.root / f"array_{len(list(self.root.glob('array_*'))) + 1}")
+        paths.logs.mkdir(parents=True)
+        return paths
+
+
+@dataclass(frozen=True)
 class Outputs:
     """The folder `output_dir`: runs, and caches that runs share."""
 
@@ -154,6 +199,14 @@ class Outputs:
             return []
         runs = [RunPaths(p) for p in self.root.iterdir() if p.is_dir() and p.name != "cache"]
         return sorted((r for r in runs if r.attempts()), key=lambda r: r.root.stat().st_mtime)
+
+    def sweep(self, digest: str) -> SweepPaths:
+        """The folder of the sweep with this hash."""
+        return SweepPaths(self.root / "sweeps" / digest)
+
+    def arrays(self) -> list[ArrayPaths]:
+        """The arrays of all sweeps that have a record."""
+        return [ArrayPaths(path.parent) for path in sorted(self.root.glob("sweeps/*/array_*/array.json"))]
 
     def code(self, digest: str) -> Path:
         """A copy of the packages that queued runs import."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.keys import as_typed, keys_of, plain
-from launcher.requirement import Condition, Finding, Requirement, Subject, show
+from launcher.requirement import Condition, Finding, Requirement, Subject
 
 THIS_VERSION = Condition(who="this version", text="always", test=lambda _: True)
 
@@ -33,23 +33,6 @@ class AsInSchema:
         return Finding(found=as_typed(found), wanted=self.text, hints=(f"{key}={self.text}",))
 
 
-@dataclass(frozen=True)
-class AsInTraining:
-    """The key is null or what training has: generation runs on training's own model."""
-
-    training: str
-
-    @property
-    def text(self) -> str:
-        return f"null or {self.training}"
-
-    def find(self, subject: Subject, *, key: str) -> Finding | None:
-        found, wanted = subject.value(key), subject.value(self.training)
-        if found is None or found == wanted:
-            return None
-        return Finding(found=show(found), wanted=f"{self.text} ({show(wanted)})", hints=(f"{key}=null",))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Duty:
     """Something the schema has keys for. `keys` are by code; `why` is what this version does instead."""
@@ -69,12 +52,6 @@ def _numbered(first: int, *, section: str, names: str) -> dict[str, str]:
 
 
 DUTIES: tuple[Duty, ...] = (
-    Duty(why="this version keeps no reference policy", source=_STEPS, keys={"PD103": "model.reference_model"}),
-    Duty(
-        why="value models are not built yet by this version",
-        source=_STEPS,
-        keys=_numbered(140, section="model.value", names="enabled hf_path lr micro_batch_size"),
-    ),
     Duty(
         why="this version records no routing in generation",
         source=_SCORE,
@@ -128,20 +105,11 @@ DUTIES: tuple[Duty, ...] = (
         keys={"PD175": "performance.empty_unused_memory_level"},
     ),
     Duty(
-        why="generation runs on training's ranks and on training's model in this version",
+        why="generation runs on training's ranks in this version",
         source="launcher/jobs/mismatch.py",
-        keys={"PD230": "generation.colocated", "PD231": "generation.refit_method"},
+        keys={"PD230": "generation.colocated"},
     ),
 )
-
-SECOND_MODEL: Mapping[str, tuple[str, str]] = {
-    "PD232": ("generation.transformer_impl", "performance.transformer_impl"),
-    "PD233": ("generation.tensor_model_parallel_size", "parallelism.tensor_model_parallel_size"),
-    "PD234": ("generation.pipeline_model_parallel_size", "parallelism.pipeline_model_parallel_size"),
-    "PD235": ("generation.expert_model_parallel_size", "parallelism.expert_model_parallel_size"),
-    "PD236": ("generation.expert_tensor_parallel_size", "parallelism.expert_tensor_parallel_size"),
-}
-"""Keys that would mean a second model for generation, by code, with the key of training."""
 
 
 def _rows(duty: Duty) -> tuple[Requirement, ...]:
@@ -158,18 +126,4 @@ def _rows(duty: Duty) -> tuple[Requirement, ...]:
     )
 
 
-REQUIREMENTS: tuple[Requirement, ...] = (
-    *(row for duty in DUTIES for row in _rows(duty)),
-    *(
-        Requirement(
-            code=code,
-            key=key,
-            want=AsInTraining(training),
-            when=THIS_VERSION,
-            why="another value means a second model for generation and a refit at every wake, not built yet",
-            source="launcher/jobs/mismatch.py",
-            reads=(training,),
-        )
-        for code, (key, training) in SECOND_MODEL.items()
-    ),
-)
+REQUIREMENTS: tuple[Requirement, ...] = tuple(row for duty in DUTIES for row in _rows(duty))

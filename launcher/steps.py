@@ -27,6 +27,9 @@ class StepRecord:
     terms: dict[str, float]
     """Its terms, by name, unweighted."""
 
+    value_loss: float | None
+    """The value model's mean squared error, before its update; None without one."""
+
     grad_norm: float
     lr: float
     num_tokens: int
@@ -50,7 +53,8 @@ def render_steps(records: Sequence[StepRecord]) -> Table:
     """The first and the last steps as a table, within 80 columns."""
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     names = _names(records)
-    for header in ("step", "loss", *names, "grad norm", "lr", "tokens", "tok/s"):
+    values = ["value loss"] if records and records[0].value_loss is not None else []
+    for header in ("step", "loss", *names, *values, "grad norm", "lr", "tokens", "tok/s"):
         table.add_column(header, justify="right", no_wrap=True)
     hidden = len(records) - 2 * _SHOWN
     for record in records[:_SHOWN] if hidden > 0 else records:
@@ -71,5 +75,7 @@ def _names(records: Sequence[StepRecord]) -> list[str]:
 def _cells(record: StepRecord, *, names: Sequence[str]) -> list[str]:
     rate = record.num_tokens / record.seconds
     terms = [f"{record.terms[name]:.6f}" for name in names]
+    if record.value_loss is not None:
+        terms.append(f"{record.value_loss:.6f}")
     figures = [f"{record.grad_norm:.4f}", f"{record.lr:.2e}", f"{record.num_tokens:,}", f"{rate:,.0f}"]
     return [str(record.step), f"{record.loss:.6f}", *terms, *figures]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,10 +41,19 @@ def finished_attempt(run: RunPaths) -> AttemptPaths | None:
 
 def running_attempt(run: RunPaths) -> AttemptPaths | None:
     """An attempt without an outcome whose launcher still lives on this host, or whose job is in Slurm's queue."""
-    found = [(a, s) for a in run.attempts() if not a.outcome.exists() and (s := read_submission(a))]
-    states = job_states(s.job for _, s in found if s.is_slurm)
-    alive = (a for a, s in found if (states[s.job].is_active if s.is_slurm else s.launcher_lives))
-    return next(alive, None)
+    return running_attempts([run]).get(str(run.root))
+
+
+def running_attempts(runs: Iterable[RunPaths]) -> dict[str, AttemptPaths]:
+    """The running attempt of each run that has one, by the run's folder. One question to Slurm for all of them."""
+    attempts = [(run, attempt) for run in runs for attempt in run.attempts() if not attempt.outcome.exists()]
+    found = [(run, attempt, s) for run, attempt in attempts if (s := read_submission(attempt))]
+    states = job_states(s.job for _, _, s in found if s.is_slurm)
+    return {
+        str(run.root): attempt
+        for run, attempt, s in reversed(found)
+        if (states[s.job].is_active if s.is_slurm else s.launcher_lives)
+    }
 
 
 def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:

@@ -42,6 +42,12 @@ def check_files(config: RunConfig) -> None:
     prompts = config.job.prompts
     if prompts is not None and not Path(prompts).is_file():
         raise ConfigError(f"error: job.prompts is {prompts or 'empty'}, there is no such file\nhint: job.prompts=null")
+    for key, attached in (("draft", config.model.draft), ("value", config.model.value)):
+        if attached.enabled and attached.hf_path and not (Path(attached.hf_path) / "config.json").is_file():
+            raise ConfigError(
+                f"error: model.{key}.hf_path is {attached.hf_path}, a folder with config.json is needed\n"
+                f"hint: model.{key}.hf_path=null"
+            )
 
 
 def validate(config: RunConfig) -> Validation:

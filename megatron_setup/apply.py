@@ -18,7 +18,7 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.transformer.module import MegatronModule
 from torch.distributed import Store
 
-from launcher.schema import RunConfig
+from launcher.schema import JobKind, RunConfig
 from megatron_setup.build import PreWrapHook, build_model, build_optimizer, build_provider, finalize_provider
 from megatron_setup.convert import convert_with_bridge
 from megatron_setup.distributed import join_world, world_of_one
@@ -35,8 +35,11 @@ from megatron_setup.reference import ReferenceState, reference_state
 from megatron_setup.saves import Saves, save_to_resume
 from megatron_setup.second_model import has_second_model
 from megatron_setup.stages import Stage, weighed
+from megatron_setup.value import value_run_config
+from megatron_setup.value_model import value_head_hook
 
 _CONVERTED = "converted"
+_VALUE = "value"
 _CONVERSION_LIMIT = timedelta(hours=6)
 
 
@@ -65,6 +68,9 @@ class Setup:
     resume_from: tuple[Path, ...] = ()
     """Folders of saves to go on from: the newest iteration in any of them."""
 
+    hooks: tuple[PreWrapHook, ...] = ()
+    """What is done to the model beside its configuration, after its weights are loaded."""
+
     source: ModelSource = field(init=False)
     """The checkpoint to start from."""
 
@@ -86,6 +92,9 @@ class Setup:
     reference: ReferenceState | None = field(init=False, default=None)
     """With `model.reference_model`: the policy as it was before the first step."""
 
+    value: Setup | None = field(init=False, default=None)
+    """With `model.value.enabled`: the value model, as far as it is a model of its own."""
+
     finished: Finished = field(init=False)
     stages: dict[str, Stage] = field(init=False, default_factory=dict)
     """What each step took on this rank, by its name."""
@@ -95,16 +104,20 @@ def convert_checkpoint(setup: Setup) -> None:
     """Rank 0 makes the Hugging Face folder and converts it, alone in a world of one; the others wait for it."""
     config = setup.config
     if setup.rank == 0:
-
-        def convert(source: Path, target: Path) -> None:
-            with world_of_one(config):
-                convert_with_bridge(config, source=source, target=target)
-
-        import_once(config, convert=convert)
+        for each in (config, value_run_config(config)) if config.model.value.enabled else (config,):
+            _import(each)
         setup.store.set(_CONVERTED, "yes")
     setup.store.wait([_CONVERTED], _CONVERSION_LIMIT)
     setup.source = resolve_source(config)
     setup.resume = save_to_resume(config, roots=setup.resume_from)
+
+
+def _import(config: RunConfig) -> None:
+    def convert(source: Path, target: Path) -> None:
+        with world_of_one(config):
+            convert_with_bridge(config, source=source, target=target)
+
+    import_once(config, convert=convert)
 
 
 def join(setup: Setup) -> None:
@@ -127,31 +140,42 @@ def configure(setup: Setup) -> None:
     size = config.performance.micro_batch_size
     # Bridge's load tells the calculator how many samples were seen; the jobs count their own micro-batches.
     init_num_microbatches_calculator(setup.rank, None, size * replicas, size, replicas)
+    _contain(setup)
+
+
+def _contain(setup: Setup) -> None:
     setup.container = build_megatron_config(
-        config,
+        setup.config,
         provider=setup.provider,
         hf_folder=setup.source.hf_folder,
         saves=setup.saves_folder,
         resume=setup.resume,
-        peft=bridge_lora(config),
+        peft=bridge_lora(setup.config),
     )
     if setup.rank == 0:
         setup.container.to_yaml(str(setup.container_file))
 
 
 def build(setup: Setup) -> None:
-    """The wrapped model; with the weights to start from, unless a save brings all of them."""
+    """The wrapped model, with the weights to start from."""
     config = setup.config
-    hooks: list[PreWrapHook] = []
+    hooks = list(setup.hooks)
     if config.model.draft.enabled:
         hooks.append(draft_hook(config, provider=setup.provider))
     if config.model.peft.enabled:
         hooks.append(lora_hook(config))  # last: it freezes what is there
-    is_whole = setup.resume is not None and not (config.model.peft.enabled or config.model.reference_model)
-    iteration = None if is_whole else setup.source.iteration
+    iteration = _weights_to_start_from(setup)
     setup.model = build_model(config, container=setup.container, iteration=iteration, hooks=hooks)
     if config.model.reference_model:
         setup.reference = reference_state(setup.model)
+
+
+def _weights_to_start_from(setup: Setup) -> Path | None:
+    """None where `resume` will bring all weights; an export stops before and takes the save's weights alone."""
+    model = setup.config.model
+    if setup.resume is None or model.peft.enabled or model.reference_model:
+        return setup.source.iteration
+    return setup.resume if setup.config.job.kind is JobKind.export else None
 
 
 def optimize(setup: Setup) -> None:
@@ -161,9 +185,41 @@ def optimize(setup: Setup) -> None:
 
 def resume(setup: Setup) -> None:
     """Weights, optimizer, schedule and random states of the newest save, where there is one."""
-    setup.saves = Saves(setup.container, most_recent_k=setup.config.checkpoint.most_recent_k)
+    setup.saves = Saves(setup.container, most_recent_k=_saves_kept(setup))
     if setup.resume is not None:
         setup.saves.load(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+
+
+def _saves_kept(setup: Setup) -> int | None:
+    """One more of the value model's, which is saved before the policy is: the policy's newest must find its partner."""
+    kept = setup.config.checkpoint.most_recent_k
+    return kept + 1 if kept is not None and kept > 0 and setup.saves_folder.name == _VALUE else kept
+
+
+def build_value_model(setup: Setup) -> None:
+    """The value model beside the policy, on the same groups: its configuration, weights, optimizer and save."""
+    if not setup.config.model.value.enabled:
+        return
+    value = Setup(
+        config=value_run_config(setup.config),
+        rank=setup.rank,
+        world_size=setup.world_size,
+        store=setup.store,
+        progress=setup.progress,
+        check_provider=setup.check_provider,
+        saves_folder=setup.saves_folder / _VALUE,
+        container_file=setup.container_file.with_stem(f"{setup.container_file.stem}_{_VALUE}"),
+        hooks=(value_head_hook(setup.config),),
+    )
+    value.source = resolve_source(value.config)
+    # The step of the policy's save, no other: the value model's is written first and kept one longer (`finish_step`).
+    value.resume = None if setup.resume is None else setup.resume.parent / _VALUE / setup.resume.name
+    value.provider = build_provider(value.config, source=value.source)
+    finalize_provider(value.config, provider=value.provider)
+    _contain(value)
+    for step in (build, optimize, resume):
+        step(value)
+    setup.value = value
 
 
 def build_second_model(setup: Setup) -> None:
@@ -184,6 +240,7 @@ STEPS: tuple[tuple[str, Callable[[Setup], None]], ...] = (
     ("build model", build),
     ("build optimizer", optimize),
     ("resume", resume),
+    ("build value model", build_value_model),
     ("build generation's model", build_second_model),
     ("finalize", complete),
 )
@@ -202,7 +259,12 @@ def apply(setup: Setup, *, until: str | None = None) -> None:
 
 
 def finish_step(setup: Setup) -> None:
-    """After an optimizer step, on all ranks: the schedule goes on, and a save is made where one is due."""
+    """After an optimizer step, on all ranks: the schedule goes on, and a save is made where one is due.
+
+    The value model's first: a run that is killed between the two goes on at the step before, which both have.
+    """
+    if setup.value is not None:
+        finish_step(setup.value)
     checkpoint, saves = setup.config.checkpoint, setup.saves
     setup.scheduler.step(increment=batch_size(setup.config))
     saves.advance(num_samples=batch_size(setup.config))
@@ -210,3 +272,10 @@ def finish_step(setup: Setup) -> None:
     is_due = checkpoint.save_interval is not None and saves.step % checkpoint.save_interval == 0
     if checkpoint.save and (is_due or saves.step == setup.config.job.num_steps):
         saves.save(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+
+
+def close(setup: Setup) -> None:
+    """Wait for the last saves and end their writers."""
+    if setup.value is not None:
+        close(setup.value)
+    setup.saves.close()

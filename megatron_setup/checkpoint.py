@@ -61,10 +61,17 @@ UNUSED = where(
     test=lambda c: not c.checkpoint.save and c.checkpoint.load is None,
 )
 WITHOUT_STEPS = where(
-    "the job", text="the job takes no steps", test=lambda c: c.job.kind in (JobKind.setup, JobKind.convert)
+    "the job",
+    text="the job takes no steps",
+    test=lambda c: c.job.kind not in (JobKind.mismatch, JobKind.train),
 )
 IN_FOREGROUND = where(_WHO, text="checkpoint.async_save is false", test=lambda c: not c.checkpoint.async_save)
 IN_BACKGROUND = where(_WHO, text="checkpoint.async_save is true", test=lambda c: c.checkpoint.async_save)
+SAVED_IN_BACKGROUND = where(
+    _WHO,
+    text="checkpoint.save and checkpoint.async_save are true",
+    test=lambda c: c.checkpoint.save and c.checkpoint.async_save,
+)
 COLOCATED_IN_BACKGROUND = where(
     "generation",
     text="checkpoint.async_save is true and generation is colocated",
@@ -127,9 +134,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         code="CK005",
         key="checkpoint.async_strategy",
         want=Equals(AsyncStrategy.mcore),
-        when=IN_BACKGROUND,
-        why="Bridge's default, nvrx, needs nvidia-resiliency-ext, which this package does not depend on (0.6.0 has wheels "
-        "for glibc 2.39 and newer only)",
+        when=SAVED_IN_BACKGROUND,
+        why="Bridge's default, nvrx, needs nvidia-resiliency-ext, which is no dependency of this package: 0.6.0 has "
+        "wheels for glibc 2.39 and newer only",
         source="megatron-core 0.19.2 dist_checkpointing/strategies/torch.py, get_async_strategy",
         reads=("checkpoint.async_save",),
     ),

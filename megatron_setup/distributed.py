@@ -12,6 +12,7 @@ from megatron.core import parallel_state
 from megatron.core.dist_checkpointing.strategies import async_utils, filesystem_async
 from megatron.core.num_microbatches_calculator import destroy_num_microbatches_calculator
 from megatron.core.rerun_state_machine import destroy_rerun_state_machine
+from megatron.core.resharding.refit import clear_all_caches
 from torch.distributed import HashStore, Store
 
 from launcher.schema import PlatformKind, RunConfig
@@ -49,6 +50,7 @@ def leave_world() -> None:
     calls". A save that still runs is given up here; `Saves.close` is what waits for it.
     """
     _end_writers()
+    clear_all_caches()  # of weight refits: plans for other groups, and a group that is about to go
     destroy_num_microbatches_calculator()
     destroy_rerun_state_machine()
     if parallel_state.is_initialized():

@@ -14,7 +14,7 @@ from megatron_setup.generation import GRAPH_READS
 from megatron_setup.memory import OFFLOADING_READS
 from megatron_setup.precision import FP8_READS
 from megatron_setup.rows import SwitchedOff
-from megatron_setup.update_rule import OFFLOAD_READS
+from megatron_setup.update_rule import NOT_OFFLOADED
 
 CPU = Condition(
     who="the CPU platform", text="platform is cpu", test=lambda s: s.config.platform.kind is PlatformKind.cpu
@@ -54,14 +54,7 @@ _TABLE: tuple[tuple[str, str, Want, str], ...] = (
     ("GP021", "performance.use_te_rng_tracker", _OFF, _GRAPH),
     ("GP022", "performance.inference_rng_tracker", _OFF, _GRAPH),
     ("GP030", "performance.fine_grained_activation_offloading", _without(False, reads=OFFLOADING_READS), _MEMORY),
-    ("GP031", "optimizer.optimizer_cpu_offload", _without(False, reads=OFFLOAD_READS), _MEMORY),
     ("GP032", "generation.unified_memory_level", Equals(0), _MEMORY),
-    (
-        "GP033",
-        "optimizer.use_precision_aware_optimizer",
-        _OFF,
-        "narrow optimizer state is a feature of Transformer Engine's FusedAdam",
-    ),
     (
         "GP034",
         "performance.deterministic_mode",
@@ -72,7 +65,18 @@ _TABLE: tuple[tuple[str, str, Want, str], ...] = (
     ("GP036", "model.attention_dropout", Equals(0.0), "the reference attention draws no dropout"),
 )
 
-REQUIREMENTS: tuple[Requirement, ...] = tuple(
-    Requirement(code=code, key=key, want=want, when=CPU, why=why, source="megatron_setup/cpu/table.py")
-    for code, key, want, why in _TABLE
+REQUIREMENTS: tuple[Requirement, ...] = (
+    *(
+        Requirement(code=code, key=key, want=want, when=CPU, why=why, source="megatron_setup/cpu/table.py")
+        for code, key, want, why in _TABLE
+    ),
+    Requirement(
+        code="GP033",
+        key="optimizer.use_precision_aware_optimizer",
+        want=_OFF,
+        when=CPU & NOT_OFFLOADED,
+        why="narrow optimizer state is a feature of Transformer Engine's FusedAdam",
+        source="megatron_setup/cpu/table.py",
+        reads=("optimizer.optimizer_cpu_offload",),
+    ),
 )

@@ -12,8 +12,9 @@ def _job(text: str, *, kinds: tuple[JobKind, ...]) -> Condition:
 
 
 TRAIN = _job("job.kind is train", kinds=(JobKind.train,))
-NOT_TRAIN = _job("job.kind is not train", kinds=(JobKind.mismatch, JobKind.setup, JobKind.convert))
-NO_LOSS = _job("job.kind is mismatch or convert", kinds=(JobKind.mismatch, JobKind.convert))
+NOT_TRAIN = _job("job.kind is not train", kinds=(JobKind.mismatch, JobKind.setup, JobKind.convert, JobKind.export))
+NO_LOSS = _job("job.kind is mismatch, convert or export", kinds=(JobKind.mismatch, JobKind.convert, JobKind.export))
+EXPORT = _job("job.kind is export", kinds=(JobKind.export,))
 DRAWN = Condition(who="", text="sequences are random", test=lambda s: s.config.job.prompts is None)
 UNBATCHED = Condition(
     who="", text="global_batch_size is null", test=lambda s: s.config.performance.global_batch_size is None
@@ -122,5 +123,28 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         why="nobody asks the reference for anything, and it takes the host memory of a model",
         source="launcher/jobs/mismatch.py",
         reads=("job.kind",),
+    ),
+    *(
+        Requirement(
+            code=code,
+            key=f"model.{name}.enabled",
+            want=Equals(False),
+            when=EXPORT,
+            why=why,
+            source="megatron_setup/export.py",
+            reads=("job.kind",),
+        )
+        for code, name, why in (
+            (
+                "TR020",
+                "peft",
+                "a save of LoRA has adapters only; checkpoint.also_save_hf_checkpoint exports those",
+            ),
+            (
+                "TR021",
+                "draft",
+                "a draft has no place in the model's Hugging Face format; the policy alone has",
+            ),
+        )
     ),
 )

@@ -176,6 +176,15 @@ STATE_ROWS: tuple[Requirement, ...] = (
         source=_ARGUMENTS,
         reads=("optimizer.optimizer_cpu_offload", "precision.fp8", "precision.fp8_recipe"),
     ),
+    Requirement(
+        code="OP048",
+        key="precision.dtype",
+        want=OneOf((Dtype.bfloat16, Dtype.float16)),
+        when=OFFLOADED,
+        why="in fp32 the host's copy is a view of the model's parameter, and its optimizer refuses to step on a view",
+        source="megatron-core 0.19.2 optimizer/cpu_offloading/hybrid_optimizer.py",
+        reads=("optimizer.optimizer_cpu_offload",),
+    ),
     *unread(
         dict(zip(("OP041", "OP042", "OP043", "OP044"), OFFLOAD_READS, strict=True)),
         when=NOT_OFFLOADED,

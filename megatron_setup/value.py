@@ -6,9 +6,9 @@ Owns what differs from the policy, with every default, in `value_run_config`. Th
 from dataclasses import replace
 
 from launcher.requirement import Between, Requirement
-from launcher.schema import ModelConfig, MtpConfig, RunConfig
+from launcher.schema import JobKind, ModelConfig, MtpConfig, RunConfig
 from launcher.schema.model import DraftConfig, PeftConfig, PretrainedCheckpointConfig, ValueModelConfig
-from megatron_setup.rows import unread, where
+from megatron_setup.rows import SwitchedOff, unread, where
 
 
 def value_run_config(config: RunConfig) -> RunConfig:
@@ -54,6 +54,12 @@ def _value_weights(model: ModelConfig) -> ModelConfig:
 
 NO_VALUE = where("the run", text="model.value.enabled is false", test=lambda c: not c.model.value.enabled)
 
+NO_VALUE_STEP = where(
+    "the job",
+    text="job.kind is mismatch, convert or export",
+    test=lambda c: c.job.kind in (JobKind.mismatch, JobKind.convert, JobKind.export),
+)
+
 REQUIREMENTS: tuple[Requirement, ...] = (
     *unread(
         {"VA001": "model.value.hf_path", "VA002": "model.value.lr", "VA003": "model.value.micro_batch_size"},
@@ -75,5 +81,16 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         want=Between(low=1),
         why="it counts sequences",
         source="megatron-core 0.19.2 num_microbatches_calculator.py",
+    ),
+    Requirement(
+        code="VA006",
+        key="model.value.enabled",
+        want=SwitchedOff(
+            (False,), followers={f"model.value.{name}": None for name in ("hf_path", "lr", "micro_batch_size")}
+        ),
+        when=NO_VALUE_STEP,
+        why="no value is learnt or asked for, and the model and its optimizer would take their memory",
+        source="launcher/jobs/mismatch.py",
+        reads=("job.kind",),
     ),
 )

@@ -83,7 +83,8 @@ def _inference_config(model: GPTModel, *, config: RunConfig) -> InferenceConfig:
     states = MambaInferenceStateConfig.from_model(
         model, ssm_states_dtype=None if dtype is None else getattr(torch, dtype.value)
     )
-    return InferenceConfig(mamba_inference_state_config=states, **_upstream(inference_fields(config)))
+    fields = _upstream(inference_fields(config))
+    return InferenceConfig(mamba_inference_state_config=states, pg_collection=model.pg_collection, **fields)
 
 
 def _upstream(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,14 +34,14 @@ def capturable(model: GPTModel, *, fields: Mapping[str, Any]) -> Generator[None]
     stream = torch.cuda.current_stream()
     torch.cuda.synchronize()
     config.cuda_graph_impl, config.inference_cuda_graph_scope = fields["cuda_graph_impl"], scope
-    owners = [(owner, CudaGraphManager(config, need_backward=False)) for owner in _owners(model, scope=scope)]
-    for owner, manager in owners:
-        owner.cudagraph_manager = manager
+    owners = _owners(model, scope=scope)
     try:
+        for owner in owners:
+            owner.cudagraph_manager = CudaGraphManager(config, need_backward=False)
         yield
     finally:
-        for owner, _ in owners:
-            del owner.cudagraph_manager
+        for owner in owners:
+            owner._modules.pop("cudagraph_manager", None)
         delete_cuda_graphs()
         for name, value in before.items():
             setattr(config, name, value)

@@ -59,7 +59,7 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
     progress("load libraries", done=0, total=1)
     with platform(config, local_rank=placement.local_rank):
         from launcher.jobs.stages import write_stages
-        from megatron_setup.apply import Setup, apply
+        from megatron_setup.apply import Setup, apply, close
         from megatron_setup.distributed import leave_world
 
         progress("load libraries", done=1, total=1)
@@ -80,10 +80,16 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
             if config.job.kind is JobKind.convert:
                 apply(setup, until="convert checkpoint")
                 return
+            if config.job.kind is JobKind.export:
+                from megatron_setup.export import export_hf
+
+                apply(setup, until="build model")
+                export_hf(setup.model, hf_folder=setup.source.hf_folder, target=paths.exported)
+                return
             apply(setup)
             write_stages(setup, path=paths.stages)
             _JOBS[config.job.kind](setup, paths=paths)
-            setup.saves.close()
+            close(setup)
         finally:
             leave_world()
 

@@ -7,17 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import torch
 from megatron.bridge.inference.text_generation import HFTokenizerAdapter
 from megatron.core import parallel_state
-from megatron.core.utils import unwrap_model
-from transformers import PreTrainedTokenizerBase
 
-from launcher.errors import ConfigError
 from launcher.files import read_json
+from launcher.jobs.sampling import prompts_of_step, read_texts, sample
 from launcher.paths import AttemptPaths
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup, finish_step
@@ -25,9 +22,8 @@ from megatron_setup.hf_folder import count_parameters
 from zero_kl.batches import row_multiple
 from zero_kl.claims import Subjects, check_claims
 from zero_kl.evidence import Claim, Search
-from zero_kl.generate import Sampled, generate
+from zero_kl.generate import Sampled
 from zero_kl.measure import Response, compare
-from zero_kl.prompts import random_prompts, read_prompts
 from zero_kl.report import write_report
 from zero_kl.score import is_first_of_its_replica, is_scoring_rank, policy_gradient_step, score
 from zero_kl.search import Runs, search
@@ -51,13 +47,13 @@ class Round:
 def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     """Measure before the first and after each optimizer step; rank 0 writes the report."""
     started = datetime.now().astimezone()
-    tokenizer = setup.finished.tokenizer
+    texts = read_texts(setup, max_new_tokens=setup.config.generation.max_new_tokens)
     measurements: list[Measurement] = []
     throughput: list[Throughput] = []
     found: Search | None = None
     claims: tuple[Claim, ...] = ()
     for step in range(setup.saves.step, setup.config.job.num_steps + 1):
-        current = _measure(setup, tokenizer=tokenizer, step=step)
+        current = _measure(setup, texts=texts, step=step)
         measurement, speed = _gather(current, step=step)
         if found is None and measurement.first_mismatch is not None:
             found = _search(setup, data=current, mismatch=measurement.first_mismatch)
@@ -73,56 +69,16 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
         write_report(replace(report, search=found, claims=claims), folder=paths.root)
 
 
-def _prompts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> list[list[int]]:
-    """This rank's prompts. Data-parallel ranks split them, except where they share experts.
-
-    Ranks that share experts meet in every MoE layer, so their engines must take the same number of steps: they sample
-    the same prompts, each with its own random numbers.
-    """
-    config = setup.config
-    if config.job.prompts is not None:
-        prompts = read_prompts(
-            Path(config.job.prompts),
-            tokenizer=tokenizer,
-            seq_length=config.model.seq_length,
-            max_new_tokens=config.generation.max_new_tokens,
-        )
-    else:
-        prompts = random_prompts(
-            config.job.num_prompts,
-            min_tokens=config.job.min_prompt_tokens,
-            max_tokens=config.job.max_prompt_tokens,
-            vocab_size=len(tokenizer),
-            seed=config.job.seed + step,
-        )
-    replicas = parallel_state.get_data_parallel_world_size()
-    if replicas == 1 or config.parallelism.expert_model_parallel_size > 1:
-        return prompts
-    if len(prompts) % replicas:
-        raise ConfigError(
-            f"error: {len(prompts)} prompts do not split over {replicas} data-parallel ranks\n"
-            "  why:    every rank must take part in every gradient reduction with the same number of micro-batches"
-        )
-    return prompts[parallel_state.get_data_parallel_rank() :: replicas]
-
-
-def _measure(setup: Setup, *, tokenizer: PreTrainedTokenizerBase, step: int) -> Round:
-    prompts = _prompts(setup, tokenizer=tokenizer, step=step)
-    config = setup.config
+def _measure(setup: Setup, *, texts: list[list[int]], step: int) -> Round:
+    prompts = prompts_of_step(texts, setup=setup, step=step)
     started = time.perf_counter()
-    sampled = generate(
-        unwrap_model(setup.model)[0],
-        prompts=prompts,
-        tokenizer=HFTokenizerAdapter(tokenizer),
-        config=config,
-        on_finished=_shown(setup, stage=f"step {step}: generate", unit="requests"),
-    )
+    sampled = sample(setup, prompts=prompts, on_finished=_shown(setup, stage=f"step {step}: generate", unit="requests"))
     generated = time.perf_counter()
     sequences = [[*p, *s.tokens] for p, s in zip(prompts, sampled, strict=True)]
     training = score(
         setup.model,
         sequences=sequences,
-        micro_batch_size=config.performance.micro_batch_size,
+        micro_batch_size=setup.config.performance.micro_batch_size,
         row_multiple=row_multiple(setup.config),
         on_batch=_shown(setup, stage=f"step {step}: score", unit="sequences"),
     )

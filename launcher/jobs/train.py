@@ -5,15 +5,15 @@ Owns the data of a step, which depends on the seed and the step alone, and the l
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from megatron.core import parallel_state
-from transformers import PreTrainedTokenizerBase
 
+from launcher.jobs.sampling import read_texts
 from launcher.paths import AttemptPaths
 from launcher.schema import RunConfig
 from launcher.steps import StepRecord, append_step
@@ -22,7 +22,7 @@ from megatron_setup.draft_model import draft_loss
 from megatron_setup.optimizer import batch_size
 from zero_kl.batches import MicroBatch, micro_batches, padded_length, row_multiple
 from zero_kl.logprob import token_logprobs
-from zero_kl.prompts import random_prompts, read_prompts
+from zero_kl.prompts import random_prompts
 from zero_kl.score import LossFunction, is_first_of_its_replica, is_scoring_rank, run_schedule, this_device
 
 _SHORTEST = 2
@@ -34,27 +34,16 @@ Terms = dict[str, torch.Tensor]
 
 def train(setup: Setup, *, paths: AttemptPaths) -> None:
     """Take the steps that are left of `job.num_steps`; rank 0 writes each down."""
-    tokenizer = setup.finished.tokenizer
-    texts = _read_texts(setup, tokenizer=tokenizer)
+    texts = read_texts(setup, max_new_tokens=0)
     total = setup.config.job.num_steps
     setup.progress("train", done=setup.saves.step, total=total, unit="steps")
     for step in range(setup.saves.step, total):
-        sequences = _of_step(texts, step=step, setup=setup, vocab_size=len(tokenizer))
+        sequences = _of_step(texts, step=step, setup=setup, vocab_size=len(setup.finished.tokenizer))
         record = _step(setup, sequences=sequences)
         if setup.rank == 0:
             append_step(paths.steps, record=record)
         finish_step(setup)
         setup.progress("train", done=step + 1, total=total, unit="steps")
-
-
-def _read_texts(setup: Setup, *, tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
-    """The sequences of `job.prompts`; empty where they are random."""
-    config = setup.config
-    if config.job.prompts is None:
-        return []
-    return read_prompts(
-        Path(config.job.prompts), tokenizer=tokenizer, seq_length=config.model.seq_length, max_new_tokens=0
-    )
 
 
 def _of_step(texts: list[list[int]], *, step: int, setup: Setup, vocab_size: int) -> list[list[int]]:
@@ -91,13 +80,12 @@ def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
     )
     lr = float(setup.optimizer.param_groups[0]["lr"])
     _, grad_norm, _ = setup.optimizer.step()
-    sums = _over_all_ranks(reported)
-    num_tokens = int(sums.pop("tokens"))
-    terms = {name: value / num_tokens for name, value in sums.items()}
+    terms, num_tokens = _means(reported)
     return StepRecord(
         step=setup.saves.step + 1,
         loss=sum(_weight(setup.config, term=name) * value for name, value in terms.items()),
         terms=terms,
+        value_loss=None if setup.value is None else _value_step(setup.value, sequences=sequences, policy=setup),
         grad_norm=float(grad_norm),
         lr=lr,
         num_tokens=num_tokens,
@@ -160,10 +148,41 @@ def _k3(logprobs: torch.Tensor, *, reference: torch.Tensor) -> torch.Tensor:
     return torch.expm1(log_r) - log_r
 
 
+def _value_step(value: Setup, *, sequences: Sequence[Sequence[int]], policy: Setup) -> float:
+    """One step of the value model towards the return of each sequence; its mean squared error before the step.
+
+    Returns are drawn: no reward is needed to move weights, and a resumed run draws the same.
+    """
+    batches = _batch(value, sequences=sequences).micro_batches
+    generator = random.Random(policy.config.job.seed + policy.saves.step)
+    returns = [generator.gauss(0.0, 1.0) for _ in sequences]
+    mine = iter(returns[parallel_state.get_data_parallel_rank() :: parallel_state.get_data_parallel_world_size()])
+
+    def loss(values: torch.Tensor, *, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, Terms]:
+        mask = _mask(batch)
+        wanted = torch.tensor([next(mine) if n else 0.0 for n in batch.lengths], device=values.device)
+        error = ((values - wanted[:, None]).square() * mask).sum()
+        return error, mask.sum().int(), {"value": error.detach(), "tokens": mask.sum()}
+
+    for chunk in value.model:
+        chunk.zero_grad_buffer()  # pyright: ignore[reportCallIssue]  of the DDP wrapper
+    value.optimizer.zero_grad()
+    reported: list[Terms] = run_schedule(value.model, batches=batches, loss=loss, forward_only=False)
+    value.optimizer.step()
+    return _means(reported)[0]["value"]
+
+
 def _mask(batch: MicroBatch) -> torch.Tensor:
     """1 for each predicted token, [rows, length]."""
     lengths = torch.tensor(batch.lengths, device=batch.positions.device)
     return (batch.positions < lengths[:, None]).float()
+
+
+def _means(reported: list[Terms]) -> tuple[dict[str, float], int]:
+    """Each term per token, and the tokens of all ranks."""
+    sums = _over_all_ranks(reported)
+    num_tokens = int(sums.pop("tokens"))
+    return {name: value / num_tokens for name, value in sums.items()}, num_tokens
 
 
 def _over_all_ranks(reported: list[Terms]) -> dict[str, float]:

@@ -6,12 +6,13 @@ from enum import Enum
 
 class JobKind(Enum):
     """mismatch: generate, score, compare, train, again. train: supervised steps. setup: build and stop.
-    convert: import and stop."""
+    convert: import and stop. export: write a checkpoint or a save back in Hugging Face format."""
 
     mismatch = "mismatch"
     train = "train"
     setup = "setup"
     convert = "convert"
+    export = "export"
 
 
 @dataclass(frozen=True, kw_only=True)

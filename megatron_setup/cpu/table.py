@@ -121,7 +121,7 @@ MEGATRON = (
             "._get_sub_optimizer_param_groups",
         ),
         by="megatron_setup.cpu.offload.split_params",
-        why="offload splits by is_cuda, so on a CPU nothing is offloaded and the step looks for copies that nobody made",
+        why="offload splits by is_cuda: on a CPU nothing is offloaded, and the step looks for copies nobody made",
     ),
     Replacement(
         targets=("megatron.core.transformer.attention.flash_attn4_varlen_func",),

@@ -21,7 +21,7 @@ def one_device() -> int:
 
 
 def async_loop(*arguments: Any) -> None:
-    """megatron-core's loop, with the names of torch.cuda replaced first: the process is spawned and has none of ours."""
+    """megatron-core's loop, after the names of torch.cuda are replaced: a spawned process has none of ours."""
     die_with_parent()
     apply_replacements((*TORCH, _COUNT))
     from megatron.core.dist_checkpointing.strategies.async_utils import PersistentAsyncCaller

@@ -7,11 +7,16 @@ Each case's report.json and the log of its rank 0 are copied to OUT.
 """
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+LIMIT_S = 300.0
+"""How long the cases of a word may take together."""
 
 ZERO = ["+preset=zero_kl_hopper", "cluster=local"]
 ORDINARY = ["platform=hopper", "generation=gpu"]
@@ -107,8 +112,9 @@ def main() -> int:
     failed = False
     for group in groups:
         started = [(name, _start(name, folder=Path(out))) for name in group.split(",")]
+        deadline = time.monotonic() + LIMIT_S
         for name, process in started:
-            process.wait()
+            _end(process, deadline=deadline)
             failed |= not _keep(name, folder=Path(out), code=process.returncode)
     _print_table(Path(out), names=[n for g in groups for n in g.split(",")])
     return int(failed)
@@ -118,7 +124,17 @@ def _start(name: str, *, folder: Path) -> subprocess.Popen[bytes]:
     words = [*CASES[name], f"output_dir=/tmp/runs/{name}", f"job.name={name}"]
     log = (folder / f"{name}.txt").open("wb")
     print(f"{time.strftime('%H:%M:%S')} {name}: python -m launcher {' '.join(words)}", flush=True)
-    return subprocess.Popen([sys.executable, "-m", "launcher", *words], stdout=log, stderr=subprocess.STDOUT)
+    command = [sys.executable, "-m", "launcher", *words]
+    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def _end(process: subprocess.Popen[bytes], *, deadline: float) -> None:
+    """Wait for the case, and end it with its ranks where it takes too long."""
+    try:
+        process.wait(max(1.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _keep(name: str, *, folder: Path, code: int) -> bool:

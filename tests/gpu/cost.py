@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import random
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.gpu.served import GRAPHS, MEGATRON, ORDINARY, PINNED, ZERO, serve
+from tests.gpu.turns import PREFIX, Child
 
 MODELS = {"dense": ["model=qwen3_1b"], "moe": ["model=qwen3_moe_1b"]}
 MODES = {
@@ -53,9 +52,8 @@ TAKES_PART = {
     "graphs": ("pinned", "te_native"),
     "kernels": ("ordinary", "te_native", "megatron"),
 }
-PREFIX = "COST "
 STEPS = 4
-START_LIMIT_S, TURN_LIMIT_S = 180.0, 60.0
+START_LIMIT_S = 180.0
 
 
 def words_of(model: str, *, mode: str) -> list[str]:
@@ -63,61 +61,6 @@ def words_of(model: str, *, mode: str) -> list[str]:
     padded = ["moe.moe_pad_experts_for_cuda_graph_inference=true"] if (model, mode) == ("moe", "pinned") else []
     graphs = ["generation.num_cuda_graphs=2"] if mode in TAKES_PART["graphs"] else []
     return [*MODES[mode], *MODELS[model], *SIZES, *graphs, *padded]
-
-
-@dataclass
-class Child:
-    """A process with a model; `figures` are its results by phase. A thread reads its lines into `answers`."""
-
-    mode: str
-    process: subprocess.Popen[str]
-    answers: queue.Queue[dict[str, Any] | None] = field(default_factory=queue.Queue)
-    figures: dict[str, list[dict[str, float]]] = field(default_factory=dict)
-    error: str = ""
-
-    def __post_init__(self) -> None:
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            if line.startswith(PREFIX):
-                self.answers.put(json.loads(line.removeprefix(PREFIX)))
-        self.answers.put(None)  # it ended
-
-    def answer(self, *, limit_s: float) -> dict[str, Any] | None:
-        """The next answer; None, and the child is ended, where it failed or took too long."""
-        try:
-            found = self.answers.get(timeout=limit_s)
-        except queue.Empty:
-            found = None
-        if found is None:
-            self.error = f"{self.mode}: ended, or no answer within {limit_s:.0f} s"
-            self.process.kill()
-        return found
-
-    def turn(self, phase: str) -> None:
-        """Let it run the phase once, alone."""
-        if self.error:
-            return
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(f"{phase}\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            self.error = f"{self.mode}: ended before {phase}"
-            return
-        result = self.answer(limit_s=TURN_LIMIT_S)
-        if result is not None:
-            self.figures.setdefault(phase, []).append(result)
-
-    def end(self) -> None:
-        """Its stdin ends, and so does it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
 
 
 def start(model: str, *, mode: str, out: Path) -> Child:

@@ -20,10 +20,12 @@ from launcher.requirement import Subject, check_all
 from launcher.schema import Architecture, RunConfig
 from launcher.schema.layout import derive_layout
 from launcher.validate import read_architecture
-from megatron_setup import tables
+from megatron_setup import second_model, tables
+from megatron_setup.checkpoint import checkpoint_fields
 from megatron_setup.optimizer import ddp_fields, optimizer_fields
 from megatron_setup.peft import lora_fields
 from megatron_setup.performance import rng_fields
+from megatron_setup.scheduler import scheduler_fields
 from tests.other_values import with_another_value
 from zero_kl.inference import graph_fields, inference_fields, sampling_fields
 
@@ -35,6 +37,9 @@ SINKS: dict[str, Sink] = {
     "the provider": lambda c: tables.provider_fields(c, has_experts=True),
     "OptimizerConfig": optimizer_fields,
     "DistributedDataParallelConfig": ddp_fields,
+    "SchedulerConfig": scheduler_fields,
+    "CheckpointConfig": checkpoint_fields,
+    "the second model's provider": second_model.inference_fields,
     "LoRA": lora_fields,
     "InferenceConfig": inference_fields,
     "SamplingParams": lambda c: sampling_fields(c.generation),
@@ -53,6 +58,8 @@ SBATCH_KEYS = (
     *("container_image", "container_mounts", "container_workdir", "container_env"),
 )
 
+PROMPT_KEYS = ("num_prompts", "min_prompt_tokens", "max_prompt_tokens", "prompts")
+
 READ_BY: dict[str, str] = {
     "model.name": "launcher/identity.py",
     "model.hf_path": "megatron_setup/hf_folder.py",
@@ -63,6 +70,9 @@ READ_BY: dict[str, str] = {
     "model.model_overrides": "megatron_setup/build.py",
     "model.force_reconvert_from_hf": "megatron_setup/model_import.py",
     "model.peft.enabled": "megatron_setup/lora.py",
+    "model.reference_model": "megatron_setup/apply.py",
+    "model.value.enabled": "megatron_setup/apply.py",
+    **{f"model.value.{name}": "megatron_setup/value.py" for name in ("hf_path", "lr", "micro_batch_size")},
     "model.draft.enabled": "megatron_setup/draft.py",
     "model.draft.hf_path": "megatron_setup/draft_model.py",
     "model.draft.num_layers": "megatron_setup/draft_weights.py",
@@ -70,7 +80,12 @@ READ_BY: dict[str, str] = {
     "model.draft.loss_weight": "launcher/jobs/train.py",
     "moe.freeze_moe_router": "megatron_setup/build.py",
     "performance.micro_batch_size": "launcher/jobs/mismatch.py",
-    "performance.make_sequence_length_divisible_by": "launcher/jobs/mismatch.py",
+    "performance.make_sequence_length_divisible_by": "zero_kl/batches.py",
+    "performance.global_batch_size": "megatron_setup/optimizer.py",
+    "checkpoint.save": "megatron_setup/megatron_config.py",
+    "checkpoint.most_recent_k": "megatron_setup/apply.py",
+    "checkpoint.load": "megatron_setup/saves.py",
+    "generation.refit_method": "megatron_setup/second_model.py",
     "generation.mamba_inference_ssm_states_dtype": "zero_kl/generate.py",
     "cluster.kind": "launcher/gates.py",
     "cluster.gpus_per_node": "launcher/slurm/shape.py",
@@ -83,10 +98,8 @@ READ_BY: dict[str, str] = {
     "job.kind": "launcher/jobs/__init__.py",
     "job.name": "launcher/identity.py",
     "job.num_steps": "launcher/jobs/mismatch.py",
-    "job.num_prompts": "launcher/jobs/mismatch.py",
-    "job.min_prompt_tokens": "launcher/jobs/mismatch.py",
-    "job.max_prompt_tokens": "launcher/jobs/mismatch.py",
-    "job.prompts": "launcher/jobs/mismatch.py",
+    **{f"job.{name}": "launcher/jobs/sampling.py" for name in PROMPT_KEYS},
+    "job.reference_kl_weight": "launcher/jobs/train.py",
     "job.claims": "launcher/jobs/mismatch.py",
     "output_dir": "megatron_setup/model_source.py",
     "force": "launcher/run.py",
@@ -94,6 +107,7 @@ READ_BY: dict[str, str] = {
 """Keys that are used where they are needed and handed to nobody."""
 
 REFUSED: dict[str, str] = {
+    "generation.transformer_impl": "GE044",
     "model.peft.lora_dtype": "LO011",
     "moe.moe_enable_deepep": "MO004",
     "optimizer.use_torch_optimizer_for_cpu_offload": "OP045",
@@ -171,7 +185,12 @@ def test_pending_keys_are_handed_to_nobody() -> None:
 
 def test_the_sinks_take_every_kind_of_key() -> None:
     examples = {
-        "parallelism.tensor_model_parallel_size": ("the provider", "the environment", "the layout"),
+        "parallelism.tensor_model_parallel_size": (
+            "the provider",
+            "the second model's provider",
+            "the environment",
+            "the layout",
+        ),
         "optimizer.overlap_param_gather": ("OptimizerConfig", "DistributedDataParallelConfig"),
         "precision.fp8_param": ("the provider", "DistributedDataParallelConfig"),
         "generation.top_p": ("SamplingParams",),

@@ -3,7 +3,7 @@
 import pytest
 
 from launcher.compose import compose
-from launcher.pending import DUTIES, REQUIREMENTS, SECOND_MODEL
+from launcher.pending import DUTIES, REQUIREMENTS
 from launcher.requirement import Requirement, Subject, render
 from launcher.resolved import flatten
 from launcher.schema import RunConfig
@@ -14,9 +14,9 @@ from tests.plugin_golden import Golden
 BASE = compose([]).config
 TYPED = {
     "performance.cuda_graph_modules": "performance.cuda_graph_modules=[attn]",
-    "generation.tensor_model_parallel_size": "generation.tensor_model_parallel_size=2",
+    "performance.empty_unused_memory_level": "performance.empty_unused_memory_level=1",
 }
-"""One of each kind as typed: a list, a size that may be training's."""
+"""One of each kind as typed: a list, a number."""
 
 
 def text_of(row: Requirement, *, config: RunConfig) -> str:
@@ -44,11 +44,6 @@ def test_defaults_are_left_alone() -> None:
     assert [row.code for row in REQUIREMENTS if row.check(subject)] == []
 
 
-def test_trainings_own_layout_is_no_second_model() -> None:
-    same = compose(["parallelism=tp2", "generation.tensor_model_parallel_size=2"]).config
-    assert [row.code for row in REQUIREMENTS if row.check(Subject(config=same, architecture=None))] == []
-
-
 def test_codes_are_used_once() -> None:
-    codes = [code for duty in DUTIES for code in duty.keys] + list(SECOND_MODEL)
+    codes = [code for duty in DUTIES for code in duty.keys]
     assert len(codes) == len(set(codes)) == len(REQUIREMENTS)

@@ -1,39 +1,31 @@
 """What an engine's graphs leave behind: a model that is as it was. Capturing itself needs a GPU."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from tests.tiny_runs import Checkpoint, built, converted
 from tests.worlds import run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
 
 
-def _decoder(folder: Path) -> Any:
-    """A tiny model, whose random state is of the kind that a graph can hold."""
-    from launcher.compose import compose
-    from megatron_setup.convert import convert_with_bridge
-    from megatron_setup.model_import import newest_iteration
-    from megatron_setup.random_model import make_random_hf_model
-
-    config = compose([]).config
-    make_random_hf_model(folder / "hf", hf_config=config.model.hf_config, dtype="bfloat16", seed=0)
-    convert_with_bridge(config, source=folder / "hf", target=folder / "megatron")
-    from megatron.bridge.training.model_load_save import load_model_config
-
-    provider: Any = load_model_config(str(newest_iteration(folder / "megatron")))[0]
-    provider.initialize_model_parallel(seed=1, seed_kwargs={"inference_rng_tracker": True, "force_reset_rng": True})
-    return provider.provide_distributed_model(wrap_with_ddp=False)[0]
+@pytest.fixture(scope="module")
+def checkpoint(cpu_platform: None, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """A converted tiny dense model."""
+    return converted([], folder=tmp_path_factory.mktemp("checkpoint"))
 
 
-def _owners_inside_and_after(folder: Path, *, scope: str, fails: bool) -> tuple[int, int, list[str]]:
-    """How many modules have graphs inside the block and after it; the model's fields before, inside and after it."""
+def _owners_inside_and_after(checkpoint: Checkpoint, *, scope: str, fails: bool) -> tuple[int, int, list[str]]:
+    """How many modules have graphs inside the block and after it; the model's field before, inside and after it."""
+    import torch
+    from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     from megatron.core.utils import unwrap_model
 
     from zero_kl.graphs import capturable
 
-    model = unwrap_model(_decoder(folder))
+    model = unwrap_model(built([], checkpoint=checkpoint).model[0])
+    torch.cuda.set_stream = lambda stream: None  # the CPU platform has no streams
+    # a random state that a graph can hold; Transformer Engine's is not here
+    model_parallel_cuda_manual_seed(1, inference_rng_tracker=True, force_reset_rng=True)
 
     def owners() -> int:
         return sum(hasattr(module, "cudagraph_manager") for module in model.modules())
@@ -53,12 +45,12 @@ def _owners_inside_and_after(folder: Path, *, scope: str, fails: bool) -> tuple[
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
-@pytest.mark.parametrize(("scope", "owners"), [("layer", 2), ("block", 1)])
-def test_graphs_live_as_long_as_the_block(scope: str, owners: int, fails: bool, tmp_path: Path) -> None:
-    (found,) = run_world(_owners_inside_and_after, num_ranks=1, folder=tmp_path, scope=scope, fails=fails)
+@pytest.mark.parametrize(("scope", "owners"), [("layer", 4), ("block", 1)])
+def test_graphs_live_as_long_as_the_block(scope: str, owners: int, fails: bool, checkpoint: Checkpoint) -> None:
+    (found,) = run_world(_owners_inside_and_after, num_ranks=1, checkpoint=checkpoint, scope=scope, fails=fails)
     assert found == (owners, 0, ["none", "local", "none"])
 
 
-def test_no_graphs_change_nothing(tmp_path: Path) -> None:
-    (found,) = run_world(_owners_inside_and_after, num_ranks=1, folder=tmp_path, scope="none", fails=False)
+def test_no_graphs_change_nothing(checkpoint: Checkpoint) -> None:
+    (found,) = run_world(_owners_inside_and_after, num_ranks=1, checkpoint=checkpoint, scope="none", fails=False)
     assert found == (0, 0, ["none"] * 3)

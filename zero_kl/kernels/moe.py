@@ -48,14 +48,12 @@ class FixedOrderDispatcher(MoEAlltoAllTokenDispatcher):
         assert self.ep_size == 1 and self.tp_size == 1, "ranks that share experts would exchange the unused rows"
         return torch.full((self.num_local_experts,), self.num_tokens_of_graph)
 
-    def _maybe_dtoh_and_synchronize(self, point: str, tokens_per_expert: Tensor | None = None) -> Tensor | None:
+    def _maybe_dtoh_and_synchronize(self, point: str, tokens_per_expert: Tensor | None = None) -> Any:
         if self.num_tokens_of_graph is None:
             return super()._maybe_dtoh_and_synchronize(point, tokens_per_expert)
         return tokens_per_expert
 
-    def dispatch_postprocess(
-        self, global_input_tokens: Tensor, global_probs: Tensor
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
+    def dispatch_postprocess(self, global_input_tokens: Tensor, global_probs: Tensor) -> tuple[Any, Any, Any]:
         """Rows grouped by local expert. On one rank they are already; megatron-core would copy each to where it is."""
         if self.ep_size > 1 or self.tp_size > 1:
             return super().dispatch_postprocess(global_input_tokens, global_probs)
@@ -110,6 +108,7 @@ def topk_routing(
     precomputed_indices: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """megatron-core's `topk_routing_with_score_function` whose top-k is sorted with and without gradients alike."""
+    hook: Any = _Sorted() if router_replay is None else router_replay
     return topk_routing_with_score_function(
         logits,
         topk,
@@ -120,7 +119,7 @@ def topk_routing(
         score_function=score_function,
         expert_bias=expert_bias,
         fused=fused,
-        router_replay=_Sorted() if router_replay is None else router_replay,
+        router_replay=hook,
         dense_output=dense_output,
         precomputed_indices=precomputed_indices,
     )

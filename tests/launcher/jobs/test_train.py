@@ -25,7 +25,7 @@ def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) 
     from torch.distributed import TCPStore
 
     from launcher.jobs.train import train
-    from megatron_setup.apply import Setup, apply
+    from megatron_setup.apply import Setup, apply, close
     from megatron_setup.distributed import leave_world
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -43,7 +43,7 @@ def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) 
     )
     apply(setup)
     train(setup, paths=paths)
-    setup.saves.close()
+    close(setup)
     leave_world()
 
 
@@ -66,6 +66,8 @@ VARIANTS = {
     "ep2": (["model=tiny_moe", "parallelism=ep2"], 2),
     "lora": (["model=tiny", "model.peft.enabled=true"], 1),
     "draft": (["model=tiny", "model.draft.enabled=true"], 1),
+    "offload": (["model=tiny", "optimizer=adam_cpu_offload", "parallelism=dp2"], 2),
+    "value": (["model=tiny", "model.value.enabled=true", "model.value.lr=0.01", "parallelism=dp2"], 2),
     "reference": (["model=tiny", *REFERENCE], 1),
     "reference_of_lora": (["model=tiny", "model.peft.enabled=true", "parallelism=dp2", *REFERENCE], 2),
 }

@@ -1,0 +1,1 @@
+"""Sweeps (-m): words to points, points judged and priced, then run here in turn or queued as Slurm arrays."""
