@@ -9,7 +9,7 @@ import copy
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +68,10 @@ class Layer:
     package: str
 
 
+_Change = tuple[str, tuple[str, ...]]
+"""A part of RunConfig and the overrides that change it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Base:
     """Every option is chosen and no value is overridden yet."""
@@ -76,6 +80,21 @@ class _Base:
     choices: dict[str, str]
     parts: Mapping[str, Any]
     """The groups (and the keys outside of groups) as they stand in RunConfig, where no override touches them."""
+
+    changed: dict[_Change, Any] = field(default_factory=dict[Any, Any])
+    """Parts as overrides left them. The points of a sweep share most of these, and making one takes most of the time."""
+
+    def known_config(self, by_part: Mapping[str, tuple[str, ...]]) -> RunConfig | None:
+        """The configuration, where each changed part was made before by the same words; None otherwise."""
+        if not self.parts or any(change not in self.changed for change in by_part.items()):
+            return None
+        parts = {**self.parts, **{change[0]: self.changed[change] for change in by_part.items()}}
+        return RunConfig(**parts) if len(parts) == len(self.node) else None
+
+    def remember(self, config: RunConfig, *, by_part: Mapping[str, tuple[str, ...]]) -> None:
+        """Keep the parts of a configuration that composed. Not where a value refers to a part beside its own."""
+        if self.parts and not any("${" in word for words in by_part.values() for word in words):
+            self.changed.update({change: getattr(config, change[0]) for change in by_part.items()})
 
 
 def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
@@ -92,13 +111,18 @@ def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
     except ConfigError as error:
         raise ConfigError("\n\n".join([*(problem.render() for problem in problems), str(error)])) from None
     values = [word for word in words if word not in choices]
+    by_part = _by_part(values)
+    if not problems and (known := base.known_config(by_part)) is not None:
+        return Composed(config=known, overrides=tuple(overrides), choices=base.choices)
     node = _copy_to_change(base, words=values)
     problems += [problem for word in values if (problem := _apply(word, node=node))]
     hinted = {problem.hint.partition("=")[0] for problem in problems if problem.hint}
     problems += [p for p in _unfinished(node) if p.hint.partition("=")[0] not in hinted]
     if problems:
         raise refusal(problems)
-    return Composed(config=_resolve(node, parts=base.parts), overrides=tuple(overrides), choices=base.choices)
+    config = _resolve(node, parts=base.parts)
+    base.remember(config, by_part=by_part)
+    return Composed(config=config, overrides=tuple(overrides), choices=base.choices)
 
 
 @cache
@@ -198,6 +222,15 @@ def _finished_parts(node: DictConfig) -> dict[str, Any]:
         return {}
     unfinished = {name.partition(".")[0] for name in OmegaConf.missing_keys(node)}
     return _as_parts(node, names=[name for name in node if name not in unfinished])
+
+
+def _by_part(words: Sequence[Override]) -> dict[str, tuple[str, ...]]:
+    """The words by the part that they change. By key and value: one word may stand for several, as model=FOLDER."""
+    found: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        part = word.key_or_group.partition(".")[0]
+        found[part] = (*found.get(part, ()), f"{word.get_key_element()}={word.get_value_element_as_str()}")
+    return found
 
 
 def _copy_to_change(base: _Base, *, words: Sequence[Override]) -> DictConfig:

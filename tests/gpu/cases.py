@@ -93,6 +93,7 @@ CASES = {
     **{f"megatron_{name}": [*MEGATRON, *LONG, *shape] for name, shape in SHAPES.items()},
     **{f"ordinary_{name}": [*ORDINARY, *LONG, *shape] for name, shape in SHAPES.items()},
     **{f"graphs_{name}": [*ZERO, *GRAPHS, *LONG, *shape] for name, shape in SHAPES.items()},
+    **{f"megatron_graphs_{name}": [*MEGATRON, *GRAPHS, *LONG, *shape] for name, shape in SHAPES.items()},
     **{f"block_{name}": [*ZERO, *BLOCK, *LONG, *shape] for name, shape in SHAPES.items()},
     **{
         f"pinned_graphs_{name}": [*PINNED, *GRAPHS, *LONG, *shape, *_padded("pinned_", name)]
