@@ -19,6 +19,9 @@ USAGE = """usage: python -m launcher [verb] [overrides]
   cancel RUN...       end runs
   report [RUN...]     the verdict of a run; several side by side
 
+submit, plan and check take -m: several values of a key, all combinations. Points that cannot work are pruned with
+the reason, the rest is priced, and runs here in turn or as Slurm arrays. The same words again run what is missing.
+
 RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder.
 
 overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
@@ -35,17 +38,25 @@ def submit(arguments: Sequence[str]) -> ExitCode:
     from rich.console import Console
 
     from launcher.run import start_run
+    from launcher.sweep.expand import is_sweep
 
+    if is_sweep(arguments):
+        from launcher.sweep.run import start_sweep
+
+        return start_sweep(arguments, console=Console())
     return start_run(arguments, console=Console())
 
 
 def check(arguments: Sequence[str]) -> ExitCode:
-    """Print how many rules hold; warnings too."""
+    """Print how many rules hold; warnings too. With -m: what becomes of every point."""
     from launcher.compose import compose
     from launcher.environment import check_environment
     from launcher.requirement import render
+    from launcher.sweep.expand import is_sweep
     from launcher.validate import validate
 
+    if is_sweep(arguments):
+        return plan(arguments)
     config = compose(arguments).config
     validation = validate(config)
     validation.raise_if_invalid()
@@ -57,12 +68,17 @@ def check(arguments: Sequence[str]) -> ExitCode:
 
 
 def plan(arguments: Sequence[str]) -> ExitCode:
-    """Print the plan of a valid configuration; writes nothing."""
+    """Print the plan of a valid configuration, or the price of a sweep; writes nothing."""
     from launcher.compose import compose
     from launcher.plan import make_plan, render_plan
     from launcher.requirement import render
+    from launcher.sweep.expand import is_sweep
     from launcher.validate import validate
 
+    if is_sweep(arguments):
+        from launcher.sweep.run import plan_sweep
+
+        return plan_sweep(arguments)
     composed = compose(arguments)
     validation = validate(composed.config)
     validation.raise_if_invalid()

@@ -44,6 +44,7 @@ _COUNTS = {
     "CL004": ("cpus_per_task", _SBATCH),
     "CL005": ("nodes_per_nvlink_domain", _SHAPE),
     "CL006": ("segment", _SEGMENT),
+    "CL007": ("max_gpus", "launcher/sweep/groups.py"),
 }
 
 COUNT_ROWS = tuple(
@@ -119,6 +120,15 @@ SHAPE_ROWS = (
         when=SLURM,
         why="sbatch takes no other lead",
         source=f"{_SBATCH}, --signal",
+    ),
+    Requirement(
+        code="CL017",
+        key="cluster.max_gpus",
+        want=Check("at least the GPUs of the run", findings.one_run_fits),
+        when=SLURM & ON_GPU,
+        why="a point of a sweep that needs more GPUs than the sweep may hold would never start",
+        source="launcher/sweep/groups.py",
+        reads=(*_LAYOUT, "cluster.gpus_per_node", "cluster.nodes", "cluster.exclusive"),
     ),
 )
 
@@ -209,7 +219,7 @@ _ONLY_IN_A_CONTAINER = ("container_workdir", "container_mounts", "container_env"
 _ONLY_SLURM = (
     *("account", "partition", "qos", "reservation", "nodes", "cpus_per_task", "mem", "constraint", "exclude"),
     *("exclusive", "nodes_per_nvlink_domain", "segment", "signal_delay_s", "mail_type", "mail_user", "setup", "python"),
-    *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER),
+    *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER, "max_gpus"),
 )
 """Append only: the codes count from CL050."""
 

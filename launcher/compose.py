@@ -68,10 +68,6 @@ class Layer:
     package: str
 
 
-_Change = tuple[str, tuple[str, ...]]
-"""A part of RunConfig and the overrides that change it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Base:
     """Every option is chosen and no value is overridden yet."""
@@ -81,20 +77,19 @@ class _Base:
     parts: Mapping[str, Any]
     """The groups (and the keys outside of groups) as they stand in RunConfig, where no override touches them."""
 
-    changed: dict[_Change, Any] = field(default_factory=dict[Any, Any])
-    """Parts as overrides left them. The points of a sweep share most of these, and making one takes most of the time."""
+    changed: dict[tuple[str, tuple[str, ...]], Any] = field(default_factory=dict[Any, Any])
+    """Parts as overrides left them. Points of a sweep share most of these, and making them takes most of the time."""
 
-    def known_config(self, by_part: Mapping[str, tuple[str, ...]]) -> RunConfig | None:
-        """The configuration, where each changed part was made before by the same words; None otherwise."""
-        if not self.parts or any(change not in self.changed for change in by_part.items()):
-            return None
-        parts = {**self.parts, **{change[0]: self.changed[change] for change in by_part.items()}}
-        return RunConfig(**parts) if len(parts) == len(self.node) else None
+    def known_parts(self, by_part: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+        """The parts that the same words made before. None of them where `_copy_to_change` copies the whole node."""
+        if not self.parts or any("${" in word for words in by_part.values() for word in words):
+            return {}
+        known = {part: self.changed[part, words] for part, words in by_part.items() if (part, words) in self.changed}
+        return known if all(part in known or is_section(part) for part in by_part) else {}
 
     def remember(self, config: RunConfig, *, by_part: Mapping[str, tuple[str, ...]]) -> None:
-        """Keep the parts of a configuration that composed. Not where a value refers to a part beside its own."""
-        if self.parts and not any("${" in word for words in by_part.values() for word in words):
-            self.changed.update({change: getattr(config, change[0]) for change in by_part.items()})
+        """Keep the parts of a configuration that composed, under the words that made them."""
+        self.changed.update({(part, words): getattr(config, part) for part, words in by_part.items()})
 
 
 def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
@@ -112,15 +107,15 @@ def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
         raise ConfigError("\n\n".join([*(problem.render() for problem in problems), str(error)])) from None
     values = [word for word in words if word not in choices]
     by_part = _by_part(values)
-    if not problems and (known := base.known_config(by_part)) is not None:
-        return Composed(config=known, overrides=tuple(overrides), choices=base.choices)
-    node = _copy_to_change(base, words=values)
+    known = base.known_parts(by_part)
+    values = [word for word in values if _part_of(word) not in known]
+    node = _copy_to_change(base, words=values, known=known)
     problems += [problem for word in values if (problem := _apply(word, node=node))]
     hinted = {problem.hint.partition("=")[0] for problem in problems if problem.hint}
     problems += [p for p in _unfinished(node) if p.hint.partition("=")[0] not in hinted]
     if problems:
         raise refusal(problems)
-    config = _resolve(node, parts=base.parts)
+    config = _resolve(node, parts={**base.parts, **known})
     base.remember(config, by_part=by_part)
     return Composed(config=config, overrides=tuple(overrides), choices=base.choices)
 
@@ -224,25 +219,29 @@ def _finished_parts(node: DictConfig) -> dict[str, Any]:
     return _as_parts(node, names=[name for name in node if name not in unfinished])
 
 
+def _part_of(word: Override) -> str:
+    return word.key_or_group.partition(".")[0]
+
+
 def _by_part(words: Sequence[Override]) -> dict[str, tuple[str, ...]]:
     """The words by the part that they change. By key and value: one word may stand for several, as model=FOLDER."""
     found: dict[str, tuple[str, ...]] = {}
     for word in words:
-        part = word.key_or_group.partition(".")[0]
-        found[part] = (*found.get(part, ()), f"{word.get_key_element()}={word.get_value_element_as_str()}")
+        text = f"{word.get_key_element()}={word.value()!r}"
+        found[_part_of(word)] = (*found.get(_part_of(word), ()), text)
     return found
 
 
-def _copy_to_change(base: _Base, *, words: Sequence[Override]) -> DictConfig:
+def _copy_to_change(base: _Base, *, words: Sequence[Override], known: Iterable[str]) -> DictConfig:
     """A copy of the parts that the words change or that are not finished; the others need not be converted again.
 
     All are copied where a value refers to another one, and for a key outside of the groups, whose type is the whole's.
     """
-    changed = {word.key_or_group.partition(".")[0] for word in words}
+    changed = {_part_of(word) for word in words}
     if any("${" in str(word.input_line) for word in words) or not all(is_section(name) for name in changed):
         return copy.deepcopy(base.node)
-    names = [str(name) for name in base.node]
-    node = OmegaConf.masked_copy(base.node, [name for name in names if name in changed or name not in base.parts])
+    finished = {*base.parts, *known}
+    node = OmegaConf.masked_copy(base.node, [str(n) for n in base.node if n in changed or n not in finished])
     OmegaConf.set_struct(node, True)
     return node
 

@@ -49,9 +49,10 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """`text` opens the page; `module` is where the other system has the names."""
+    """`text` opens the page, `procedure` heads its steps; `module` is where the other system has the names."""
 
     text: str
+    procedure: str
     module: str
     steps: tuple[Step, ...]
     duties: tuple[Duty, ...]
@@ -62,6 +63,7 @@ def read_page(source: Path) -> Page:
     data: dict[str, Any] = tomllib.loads(source.read_text(encoding="utf-8"))
     return Page(
         text=data["text"].strip(),
+        procedure=data["procedure"],
         module=data["module"],
         steps=tuple(Step(**_frozen(row)) for row in data["step"]),
         duties=tuple(Duty(**_frozen(row)) for row in data["duty"]),
@@ -82,17 +84,15 @@ def render_page(page: Page) -> str:
         (f"`{row.name}`", row.duty, _joined(map(_home, row.homes)), _joined(map(_test, row.tests)))
         for row in page.duties
     )
-    return "\n\n".join(
-        [
-            page.text,
-            "## The steps",
-            table(("step", "what it does", "what it leaves", "files"), rows=steps),
-            "## Where each duty lives",
-            f"The names are those of NeMo-RL's `{page.module}`. A version in the place of a home: upstream does it "
-            "itself since then, and the test shows it.",
-            table(("name", "duty", "home", "test"), rows=duties),
-        ]
-    ) + "\n"
+    parts = (
+        page.text,
+        f"## {page.procedure}",
+        table(("step", "what it does", "what it leaves", "files"), rows=steps),
+        "## Where each duty lives",
+        f"The names are those of NeMo-RL's `{page.module}`.",
+        table(("name", "duty", "home", "test"), rows=duties),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def module_of(home: str) -> tuple[str, str]:

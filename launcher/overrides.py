@@ -63,7 +63,7 @@ def _read_word(word: str, *, options: Options) -> Iterator[Override | Problem]:
 
 @lru_cache(maxsize=4096)
 def _parse(word: str) -> Override:
-    """Kept, since the points of a sweep have most words in common and parsing one takes a millisecond. Never changed."""
+    """Kept, since points of a sweep have most words in common and parsing takes a millisecond. Nobody changes it."""
     return _PARSER.parse_overrides([word])[0]
 
 

@@ -1,8 +1,12 @@
-"""Where a run came from: versions of the packages that matter, and the commit of the working tree."""
+"""Where a run came from: versions of the packages that matter, and the commit of the working tree.
+
+Both are read once a process: all points of a sweep are submitted from one state.
+"""
 
 import importlib.metadata
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 
 _PACKAGES = (
@@ -20,6 +24,7 @@ _PACKAGES = (
 )
 
 
+@cache
 def installed_versions() -> dict[str, str]:
     """Name to version; "absent" where a package is not installed."""
     found = {"python": platform.python_version(), "launcher": _version("zero-kl-launcher")}
@@ -33,6 +38,7 @@ def _version(name: str) -> str:
         return "absent"
 
 
+@cache
 def git_state() -> dict[str, str]:
     """Commit and whether the tree differs from it; the reason where there is no repository."""
     root = Path(__file__).resolve().parent.parent

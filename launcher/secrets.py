@@ -23,12 +23,14 @@ def check_secrets(config: RunConfig, *, overrides: Sequence[str], exported: Mapp
         for name in names
         if not exported.get(name)
     ]
-    written = "\n".join((dump_resolved(config), *overrides))
+    values = {name: exported.get(name, "") for name in dict.fromkeys((*names, *USUAL))}
+    secrets = {name: value for name, value in values.items() if len(value) >= _SHORTEST}
+    written = "\n".join((dump_resolved(config), *overrides)) if secrets else ""
     problems += [
         f"error: the configuration holds the value of {name}, and it is written to the run's folder\n"
         f"hint: cluster.secrets=[{name}]"
-        for name in dict.fromkeys((*names, *USUAL))
-        if len(exported.get(name, "")) >= _SHORTEST and exported[name] in written
+        for name, value in secrets.items()
+        if value in written
     ]
     if problems:
         raise ConfigError("\n\n".join(problems))

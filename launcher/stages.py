@@ -19,7 +19,8 @@ def render_stages(path: Path) -> Table:
         padding=(0, 1, 0, 0),
         pad_edge=False,
         show_edge=False,
-        caption=f"{data['parameters_per_rank']:,} parameters per rank, at most; GB are 1e9 bytes",
+        caption=f"{data['parameters_per_rank']:,} parameters per rank, at most; vocabulary padded to "
+        f"{data['padded_vocab_size']:,}; GB are 1e9 bytes",
         caption_justify="left",
     )
     table.add_column("step", no_wrap=True)

@@ -230,7 +230,7 @@ def build_second_model(setup: Setup) -> None:
 
 def complete(setup: Setup) -> None:
     """What the jobs need beside model and optimizer."""
-    setup.finished = finish(setup.config, provider=setup.provider, hf_folder=setup.source.hf_folder)
+    setup.finished = finish(setup.provider, hf_folder=setup.source.hf_folder)
 
 
 STEPS: tuple[tuple[str, Callable[[Setup], None]], ...] = (

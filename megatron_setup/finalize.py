@@ -1,6 +1,7 @@
-"""What a job needs beside the model: the tokenizer that fits it, Bridge for the way back, and how weights are gathered.
+"""What a job needs beside the model: the tokenizer that fits it, the vocabulary with its padding, the replicas.
 
-Owns those. Loading and building are over when this runs.
+Owns those. Loading and building are over when this runs; the way back to Hugging Face is `export`, late gathering of
+weights is `late_gather`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from megatron.bridge import AutoBridge
-from megatron.bridge.training.train import should_disable_forward_pre_hook
 from megatron.core import parallel_state
 from megatron.training.vocab_utils import calculate_padded_vocab_size
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from launcher.errors import ConfigError
-from launcher.schema import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,33 +24,21 @@ class Finished:
     tokenizer: PreTrainedTokenizerBase
 
     padded_vocab_size: int
-    """Rows of the embedding over all tensor-parallel ranks; ids from the tokenizer's size on are never sampled data."""
-
-    bridge: AutoBridge[Any]
-    """Converts the weights back to Hugging Face format."""
-
-    gathers_late: bool
-    """Updated parameters are gathered by hooks of the next forward (`overlap_param_gather`): whoever reads weights
-    before that forward has to force the gather."""
+    """Rows of the embedding over all tensor-parallel ranks; ids from the vocabulary's size on are padding."""
 
     data_parallel_size: int
 
 
-def finish(config: RunConfig, *, provider: Any, hf_folder: Path) -> Finished:
+def finish(provider: Any, *, hf_folder: Path) -> Finished:
     """Raises ConfigError where the tokenizer cannot be loaded or its ids do not fit the model."""
-    optimizer = config.optimizer
-    vocab_size = provider.vocab_size
-    return Finished(
-        tokenizer=load_tokenizer(hf_folder, vocab_size=vocab_size),
-        padded_vocab_size=calculate_padded_vocab_size(
+    padded = vocab_size = provider.vocab_size
+    if provider.should_pad_vocab:
+        padded = calculate_padded_vocab_size(
             vocab_size, provider.make_vocab_size_divisible_by, provider.tensor_model_parallel_size
         )
-        if provider.should_pad_vocab
-        else vocab_size,
-        bridge=AutoBridge.from_hf_pretrained(str(hf_folder)),
-        gathers_late=should_disable_forward_pre_hook(
-            False, optimizer.use_distributed_optimizer, optimizer.overlap_param_gather
-        ),
+    return Finished(
+        tokenizer=load_tokenizer(hf_folder, vocab_size=vocab_size),
+        padded_vocab_size=padded,
         data_parallel_size=parallel_state.get_data_parallel_world_size(),
     )
 

@@ -30,6 +30,7 @@ from launcher.files import write_json
 from launcher.patches import applied
 from launcher.schema import RunConfig
 from launcher.schema.model import CheckpointFormat
+from megatron_setup.fp32_copies import sync_fp32_copies
 from megatron_setup.iterations import NotACheckpointError, find_iteration
 from megatron_setup.late_gather import parameters_gathered
 from megatron_setup.weights import explained
@@ -75,6 +76,8 @@ class Saves:
             self._manager.load(
                 CheckpointLoadContext(state=self.state, model=model, optimizer=optimizer, opt_param_scheduler=scheduler)
             )
+        if optimizer is not None and not checkpoint.load_optim:
+            sync_fp32_copies(optimizer)
 
     def advance(self, *, num_samples: int) -> None:
         """Count one optimizer step over `num_samples` sequences."""
@@ -92,6 +95,7 @@ class Saves:
         )
         if torch.distributed.get_rank() == 0:
             shutil.rmtree(self._folder(self.step), ignore_errors=True)  # a half-written one, of before a requeue
+        torch.distributed.barrier()  # no rank writes into a folder that is being removed
         with parameters_gathered(model):
             self._manager.save(context, None)
         self._unmarked.append(self.step)

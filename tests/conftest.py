@@ -1,6 +1,7 @@
 """Fixtures for every test."""
 
 import logging
+import os
 
 import pytest
 
@@ -12,6 +13,9 @@ def cpu_platform() -> None:
     A test that uses megatron asks for this fixture and imports megatron inside the test. Worlds of several ranks are
     forked from this process (`tests.worlds`), so torch must be on one thread before its first parallel region.
     """
+    # Else the first tokenizer starts a thread pool, which a forked world inherits without its threads and waits for.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
     import torch
 
     from megatron_setup import cpu

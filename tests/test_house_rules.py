@@ -99,6 +99,8 @@ TORCH_FREE = (
     "launcher.status",
     "launcher.steps",
     "launcher.submit",
+    "launcher.sweep.finish",
+    "launcher.sweep.run",
     "launcher.watch",
     "launcher.worker",
     "zero_kl.verdict",

@@ -116,10 +116,10 @@ PACKAGES: tuple[PackageRequirement, ...] = (
     PackageRequirement(
         code="ZG007",
         distributions=("flash-attn-4",),
-        wanted=SpecifierSet(">=4.0.0b19"),
+        wanted=SpecifierSet(">=4.0.0b20"),
         measured="4.0.0b29",
-        why="both sides' attention; b19 is the oldest whose call is the one that megatron-core makes",
-        source=f"{RECIPE}; megatron-core 0.19.2 transformer/attention.py itself asks for b20",
+        why="both sides' attention; megatron-core takes older ones for absent, though b19's call is the same",
+        source="megatron-core 0.19.2 transformer/attention.py, HAVE_FA4",
         extra="gpu",
         when=FLASH_4,
     ),

@@ -23,4 +23,9 @@ def write_stages(setup: Setup, *, path: Path) -> None:
             name: {key: max(share[0][name][key] for share in shares) for key in figures}
             for name, figures in mine.items()
         }
-        write_json(path, data={"stages": stages, "parameters_per_rank": max(share[1] for share in shares)})
+        data = {
+            "stages": stages,
+            "parameters_per_rank": max(share[1] for share in shares),
+            "padded_vocab_size": setup.finished.padded_vocab_size,
+        }
+        write_json(path, data=data)

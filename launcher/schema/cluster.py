@@ -34,6 +34,9 @@ class ClusterConfig:
     max_gpu_hours: float | None = None
     """Refuse a run whose GPUs times time limit cost more. null: no limit."""
 
+    max_gpus: int | None = None
+    """GPUs that the runs of a sweep on Slurm may hold at one time. null: as many as Slurm gives."""
+
     secrets: list[str] = field(default_factory=list[str])
     """Names of exported variables that the ranks need, such as HF_TOKEN. No file, argument or log gets their values."""
 

@@ -98,6 +98,19 @@ def budget(subject: Subject) -> Finding | None:
     )
 
 
+def one_run_fits(subject: Subject) -> Finding | None:
+    """A sweep may hold at least the GPUs of each of its points."""
+    most, shape = subject.config.cluster.max_gpus, derive_shape(subject.config)
+    if most is None or shape.num_gpus <= most:
+        return None
+    return Finding(
+        found=show(most),
+        wanted=f"at least {shape.num_gpus}",
+        arithmetic=f"{shape.nodes} node(s) x {shape.gpus_per_node} GPU(s) = {shape.num_gpus} GPUs",
+        hints=(f"cluster.max_gpus={shape.num_gpus}",),
+    )
+
+
 def late_signal(subject: Subject) -> Finding | None:
     """The warning signal comes after the ranks can take it."""
     limit, lead = subject.config.cluster.timeout_min * 60, subject.config.cluster.signal_delay_s

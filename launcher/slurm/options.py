@@ -43,13 +43,13 @@ KEYS: Mapping[str, str] = {
 
 LAUNCHERS: Mapping[str, str] = {
     "additional_parameters": "they are the entries of cluster.sbatch themselves",
-    "array": "-m makes arrays, when sweeps are built",
-    "array_parallelism": "-m makes arrays, when sweeps are built",
+    "array": "-m makes arrays",
+    "array_parallelism": "it is cluster.max_gpus",
     "chdir": "the ranks run where the launcher was typed",
     "error": "the attempt's folder has the logs",
     "export": "the ranks have what the launcher had exported",
     "kill_on_invalid_dep": "it is always yes",
-    "map_count": "-m makes arrays, when sweeps are built",
+    "map_count": "-m makes arrays",
     "no_requeue": "it is always set in this version",
     "open_mode": "the attempt's folder has the logs",
     "output": "the attempt's folder has the logs",

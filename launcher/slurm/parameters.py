@@ -59,7 +59,7 @@ def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[
         "mail_type": cluster.mail_type,
         "mail_user": cluster.mail_user,
         "setup": [*cluster.setup, *_exports(code)],
-        "teardown": [_finish(config, attempt=attempt)],
+        "teardown": [finish_line(config, module="launcher.slurm.finish", folder=attempt.root)],
         "srun_args": _srun_args(config),
         "stderr_to_stdout": True,
         "wckey": None,
@@ -130,9 +130,8 @@ def _needed_folders(config: RunConfig) -> list[Path]:
     return list(dict.fromkeys(folder.absolute() for folder in folders))
 
 
-def _finish(config: RunConfig, *, attempt: AttemptPaths) -> str:
+def finish_line(config: RunConfig, *, module: str, folder: Path) -> str:
     """The script's last line: what became of the ranks, and the job's exit code. `$?` is srun's."""
     step = ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", *_container_args(config)]
     inside = f"{shlex.join(step)} " if config.cluster.container_image is not None else ""
-    folder = shlex.quote(str(attempt.root.absolute()))
-    return f"{inside}{interpreter(config)} -m launcher.slurm.finish {folder} $?"
+    return f"{inside}{interpreter(config)} -m {module} {shlex.quote(str(folder.absolute()))} $?"

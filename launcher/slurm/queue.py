@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -35,9 +36,9 @@ def job_states(jobs: Iterable[str]) -> dict[str, JobState]:
 
 
 def _queued() -> dict[str, JobState]:
-    """Every job of this user in the queue."""
+    """Every job of this user in the queue; each element of an array by itself, as 12_3."""
     found: dict[str, JobState] = {}
-    for line in _run("squeue", "--noheader", "--me", "--format=%i|%T|%R").splitlines():
+    for line in _run("squeue", "--noheader", "--me", "--array", "--format=%i|%T|%R").splitlines():
         job, state, detail = line.split("|", 2)
         found[job] = JobState(job=job, state=state, detail=detail.strip("()"), is_active=True)
     return found
@@ -48,18 +49,38 @@ def _accounted(jobs: Sequence[str]) -> dict[str, JobState]:
     if not jobs:
         return {}
     words = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State,ExitCode", f"--jobs={','.join(jobs)}")
-    try:
-        text = _run("sacct", *words)
-    except SubmissionError as error:
-        if "accounting storage is disabled" in str(error):
-            return {}
-        raise
     found: dict[str, JobState] = {}
-    for line in text.splitlines():
+    for line in _sacct(*words).splitlines():
         job, state, code = line.split("|")
         # "CANCELLED by 1000" names who did it
         found[job] = JobState(job=job, state=state.split()[0], detail=f"exit {code}")
     return found
+
+
+def _sacct(*words: str) -> str:
+    """What sacct prints; nothing where the cluster keeps no accounts."""
+    try:
+        return _run("sacct", *words)
+    except SubmissionError as error:
+        if "accounting storage is disabled" in str(error):
+            return ""
+        raise
+
+
+def job_named(name: str) -> str | None:
+    """The id of this user's job, or array of jobs, with this name: in the queue, or over within the last month."""
+    found = _run("squeue", "--noheader", "--me", "--format=%F", f"--name={name}").split()
+    if not found:
+        words = ("--noheader", "--allocations", "--parsable2", "--format=JobID", "--starttime=now-30days")
+        found = _sacct(*words, f"--name={name}").split()
+    return found[0].partition("_")[0] if found else None
+
+
+def max_array_size() -> int:
+    """How many elements an array may have here: `MaxArraySize` of slurm.conf."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", _run("scontrol", "show", "config"), re.MULTILINE)
+    assert match, "scontrol show config names MaxArraySize in every version of Slurm"
+    return int(match.group(1))
 
 
 def cancel_jobs(jobs: Sequence[str]) -> None:

@@ -9,8 +9,9 @@ import contextlib
 import io
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from submitit import Job, SlurmExecutor
 from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -42,17 +43,25 @@ _HINTS: tuple[tuple[str, str], ...] = (
 
 def submit_slurm(paths: AttemptPaths, *, config: RunConfig, code: Path) -> Job[None]:
     """Hand the attempt to sbatch; returns at once. Raises SubmissionError with sbatch's own words."""
+    asked = parameters(config, attempt=paths, code=code)
+    return submit_all([paths], logs=paths.logs, python=interpreter(config), asked=asked)[0]
+
+
+def submit_all(
+    attempts: Sequence[AttemptPaths], *, logs: Path, python: str, asked: Mapping[str, Any]
+) -> list[Job[None]]:
+    """Hand attempts to one sbatch, several as an array; returns at once. Raises SubmissionError with sbatch's words."""
     try:
-        executor = SlurmExecutor(folder=paths.logs.absolute(), python=interpreter(config))
+        executor = SlurmExecutor(folder=logs.absolute(), python=python)
     except RuntimeError as error:
         raise SubmissionError(
             f"error: {error}\nhint: submit from a machine with Slurm, or type cluster=local"
         ) from None
-    executor.update_parameters(**parameters(config, attempt=paths, code=code))
-    silenced = io.StringIO()
+    executor.update_parameters(**asked)
     try:
-        with outside_of_any_job(), contextlib.redirect_stderr(silenced):
-            return executor.submit(run_rank, str(paths.root.absolute()))
+        with outside_of_any_job(), contextlib.redirect_stderr(io.StringIO()):
+            with executor.batch():
+                return [executor.submit(run_rank, str(attempt.root.absolute())) for attempt in attempts]
     except (FailedJobError, FailedSubmissionError) as error:
         raise SubmissionError(_refusal(str(error))) from None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override, Transformer, ValueType
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Transformer
 from hydra.errors import HydraException
 
 from launcher.errors import ConfigError
@@ -92,7 +92,7 @@ def _parse(word: str) -> Override | None:
 def _axis(override: Override, *, options: Options) -> _Axis:
     name, key = override.key_or_group, override.get_key_element()
     value = override.value()
-    if override.value_type is ValueType.INTERVAL_SWEEP:
+    if isinstance(value, IntervalSweep):
         raise ConfigError(
             f"error: {override.input_line} has no end of values, a sweep needs a list or a range\n"
             f"hint: {key}=range({value.start},{value.end})"

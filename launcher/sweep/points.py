@@ -64,7 +64,7 @@ class Point:
 
 
 def judge(expansion: Expansion) -> tuple[Point, ...]:
-    """Compose and validate all points, then compare each with those before it and with what ran before.
+    """Compose and validate all points, and compare each with those before it.
 
     Raises ConfigError where words cannot be composed: that is a slip in what was typed, and no point of the sweep.
     """
@@ -77,7 +77,7 @@ def judge(expansion: Expansion) -> tuple[Point, ...]:
             point = replace(point, state=State.DUPLICATE, twin=twin)
         points.append(point)
     _refuse_mixed(points)
-    return _recognised(points)
+    return tuple(points)
 
 
 def _compose_all(expansion: Expansion) -> list[Composed]:
@@ -90,7 +90,8 @@ def _compose_all(expansion: Expansion) -> list[Composed]:
             problems.append(str(error))
     if problems:
         head = f"error: {len(problems)} of {len(expansion.points)} points cannot be composed; nothing is started"
-        raise ConfigError("\n\n".join([head, *dict.fromkeys(problems)]))
+        each = "\n\n".join(problems).split("\n\n")
+        raise ConfigError("\n\n".join([head, *dict.fromkeys(each)]))
     return found
 
 
@@ -120,8 +121,11 @@ def _refuse_mixed(points: Sequence[Point]) -> None:
             )
 
 
-def _recognised(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points with those marked that an earlier run answers, or one that is on its way; none with force=true."""
+def recognise(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points with those marked that an earlier run answers, or one that is on its way; none with force=true.
+
+    Raises SubmissionError where Slurm has to be asked and does not answer.
+    """
     if not points or points[0].config.force:
         return tuple(points)
     new = [p for p in points if p.state is State.NEW]

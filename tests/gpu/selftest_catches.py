@@ -36,7 +36,7 @@ CASES = (
     Case(name="sound, experts", words=("model=qwen3_moe_1b",)),
     Case(name="flash-attn-4 b36", caught_by=frozenset({"ZS010", "ZS011"})),
     Case(name="CUBLAS :4096:8", caught_by=frozenset({"ZS001", "ZS028"})),
-    Case(name="workspace unpatched", caught_by=frozenset({"ZS002", "ZS021"})),
+    Case(name="workspace unpatched", caught_by=frozenset({"ZS002", "ZS024"})),
     Case(name="num_splits 0", caught_by=frozenset({"ZS014"})),
 )
 

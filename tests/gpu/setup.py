@@ -30,7 +30,7 @@ def main() -> int:
     started = time.monotonic()
     if _launch([*MODEL, "job=convert"]).returncode:
         return 1
-    (folder,) = (ROOT / "cache" / "hf").iterdir()
+    (folder,) = (path for path in (ROOT / "cache" / "hf").iterdir() if path.is_dir())
     print(f"random Hugging Face folder made and converted in {time.monotonic() - started:.0f} s", flush=True)
     words = [f"model={folder}", *MODEL[2:], "model.seq_length=1024", *JOB]
     first_losses = [_run(name, words=[*words, *optimizer], out=out) for name, optimizer in OPTIMIZERS.items()]

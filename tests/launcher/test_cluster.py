@@ -25,6 +25,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL004": ("cluster=slurm", "cluster.cpus_per_task=0"),
     "CL005": ("cluster=slurm", "cluster.nodes_per_nvlink_domain=0"),
     "CL006": ("cluster=slurm", "cluster.segment=0"),
+    "CL007": ("cluster=slurm", "cluster.max_gpus=0"),
     "CL010": (*SLURM, "cluster.num_processes=8", "cluster.nodes=3"),
     "CL011": (*SLURM, "cluster.num_processes=16", "cluster.nodes=1"),
     "CL012": (*SLURM, "cluster.num_processes=20"),
@@ -32,6 +33,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL014": (*SLURM, "cluster.num_processes=16", "cluster.max_gpu_hours=4.5"),
     "CL015": ("cluster=slurm", "cluster.timeout_min=2"),
     "CL016": ("cluster=slurm", "cluster.timeout_min=2000", "cluster.signal_delay_s=70000"),
+    "CL017": (*SLURM, "cluster.num_processes=16", "cluster.max_gpus=8"),
     "CL020": ("cluster=slurm", "+cluster.sbatch={partition:debug,ntasks-per-node:3,requeue:true}"),
     "CL021": ("cluster=slurm", "+cluster.sbatch={hold:false,nodelist:null}"),
     "CL022": ("cluster=slurm", "cluster.mem=200G", "+cluster.sbatch.mem-per-gpu=20G"),
@@ -66,6 +68,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL070": ("cluster.container_workdir=/work",),
     "CL071": ("cluster.container_mounts=[/data:/data]",),
     "CL072": ("cluster.container_env=[HF_HOME]",),
+    "CL073": ("cluster.max_gpus=8",),
 }
 NO_HINT = {"CL032"}
 """Only another layout or another cluster helps."""

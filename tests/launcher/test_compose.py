@@ -9,7 +9,7 @@ import hydra
 import pytest
 from omegaconf import OmegaConf, open_dict
 
-from launcher.compose import CONF, PRIMARY, compose, group_options, layers
+from launcher.compose import CONF, PRIMARY, _compose_base, compose, group_options, layers
 from launcher.errors import ConfigError
 from launcher.schema import Backend, PlatformKind, RunConfig
 from launcher.schema.cluster import ClusterKind
@@ -71,6 +71,25 @@ def test_points_of_a_sweep_share_a_base_and_do_not_change_it() -> None:
     assert (third.model.hf_config["hidden_size"], third.force, third.output_dir) == (64, True, "x")
     assert other.parallelism is first.parallelism
     assert compose(["model=tiny"]).config == first
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (("job.seed=1",), ("job.seed=1", "output_dir=b")),
+        (("job.seed=1",), ("job.seed=1", "optimizer.lr=1")),
+        (("job.seed=1",), ("job.seed=1", "job.name=a")),
+        (("job.seed=1",), ("job.seed=1", "optimizer.lr=${job.seed}")),
+        (("model=hf", "model.hf_path=a/b"), ("model=hf", "model.hf_path=a/b", "force=true")),
+    ],
+)
+def test_a_part_that_was_made_before_changes_nothing(before: tuple[str, ...], words: tuple[str, ...]) -> None:
+    """The points of a sweep share parts."""
+    _compose_base.cache_clear()
+    compose(before)
+    found = compose(words).config
+    _compose_base.cache_clear()
+    assert found == compose(words).config
 
 
 def test_a_file_that_refers_to_another_value_follows_it(tmp_path: Path) -> None:

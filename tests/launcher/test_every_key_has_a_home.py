@@ -92,6 +92,7 @@ READ_BY: dict[str, str] = {
     "cluster.timeout_min": "launcher/plan.py",
     "cluster.wait": "launcher/run.py",
     "cluster.max_gpu_hours": "launcher/slurm/findings.py",
+    "cluster.max_gpus": "launcher/sweep/groups.py",
     "cluster.secrets": "launcher/secrets.py",
     **{f"cluster.{name}": "launcher/slurm/shape.py" for name in SHAPE_KEYS},
     **{f"cluster.{name}": "launcher/slurm/parameters.py" for name in SBATCH_KEYS},

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from omegaconf import OmegaConf
 
 from launcher.compose import CONF, compose
 from launcher.errors import ConfigError
@@ -134,3 +135,9 @@ def test_reading_imports_no_hydra_and_no_torch(tmp_path: Path) -> None:
 
 def test_the_type_is_run_config(tmp_path: Path) -> None:
     assert type(load_resolved(write(tmp_path, dump_resolved(ORDINARY)))) is RunConfig
+
+
+def test_the_yaml_is_omegaconfs() -> None:
+    texts = "+model.hf_config.x={a:1e-4,b:null,c:'1e-4',d:'true',e:'a: b',f:''}"
+    config = compose(["+preset=zero_kl", texts, "job.prompts='é #'"]).config
+    assert dump_resolved(config) == OmegaConf.to_yaml(OmegaConf.structured(config))

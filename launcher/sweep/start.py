@@ -1,0 +1,109 @@
+"""Starts the points of a sweep that are to run: one after another on this machine, or as Slurm arrays.
+
+Judging is `launcher.sweep.points`', crash-safety of arrays is `launcher.sweep.arrays`'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from launcher.errors import LauncherError, SubmissionError
+from launcher.files import write_json
+from launcher.paths import AttemptPaths, Outputs, SweepPaths
+from launcher.slurm.code import copy_code
+from launcher.slurm.queue import job_states, max_array_size
+from launcher.submission import read_submission
+from launcher.submit import start_local, write_attempt
+from launcher.sweep.arrays import ArrayRecord, submit_array
+from launcher.sweep.groups import Group, chunks
+from launcher.sweep.points import Point, State
+from launcher.watch import watch_local
+
+_POLL_S = 2.0
+
+
+def run_in_turn(points: Sequence[Point], *, console: Console) -> dict[int, AttemptPaths]:
+    """Run the points on this machine, each to its end; the attempts by point's number. A failed one stops no other."""
+    attempts: dict[int, AttemptPaths] = {}
+    for done, point in enumerate(points):
+        plan = point.priced
+        attempt = attempts[point.number] = write_attempt(point.composed, plan=plan)
+        console.print(f"point {point.number} ({done + 1} of {len(points)}): {point.name}", highlight=False)
+        try:
+            job = start_local(attempt, plan=plan)
+            watch_local(job, paths=attempt, num_ranks=plan.layout.world_size, console=console)
+        except LauncherError as error:
+            console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+    return attempts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """What sbatch took and what it refused: the attempts by point's number, and its words about the rest."""
+
+    attempts: dict[int, AttemptPaths]
+    arrays: tuple[ArrayRecord, ...]
+    refusals: tuple[str, ...]
+
+
+def submit_groups(groups: Sequence[Group], *, sweep: SweepPaths, outputs: Outputs, after: str) -> Submitted:
+    """Queue every group, in arrays that the cluster takes. With `cluster.max_gpus` an array waits for those before it,
+    and for the jobs `after`: each alone keeps to the limit. A refused group stops no other."""
+    size, code = max_array_size(), copy_code(outputs)
+    attempts: dict[int, AttemptPaths] = {}
+    arrays: list[ArrayRecord] = []
+    refusals: list[str] = []
+    for group in groups:
+        for part in chunks(group.points, size=size):
+            made = {point.number: write_attempt(point.composed, plan=point.priced) for point in part}
+            try:
+                array = submit_array(
+                    list(made.values()),
+                    config=part[0].config,
+                    sweep=sweep,
+                    code=code,
+                    limit=group.at_once,
+                    after=after if group.at_once is not None else "",
+                )
+            except SubmissionError as error:
+                refusals.append(str(error))
+                continue
+            attempts |= made
+            arrays.append(array)
+            after = array.job or after
+    return Submitted(attempts=attempts, arrays=tuple(arrays), refusals=tuple(refusals))
+
+
+def running_arrays(points: Iterable[Point]) -> str:
+    """The Slurm jobs of the points that are running already, joined by colons as sbatch's dependencies are."""
+    found = [s for p in points if p.state is State.RUNNING and p.attempt and (s := read_submission(p.attempt))]
+    return ":".join(dict.fromkeys(s.job.partition("_")[0] for s in found if s.is_slurm))
+
+
+def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
+    """Until every attempt has an outcome, or Slurm has its job no more."""
+    waiting = [(attempt, s.job) for attempt in attempts if (s := read_submission(attempt))]
+    while waiting := [(attempt, job) for attempt, job in waiting if not attempt.outcome.exists()]:
+        states = job_states(job for _, job in waiting)
+        time.sleep(_POLL_S)
+        waiting = [(attempt, job) for attempt, job in waiting if states[job].is_active]
+
+
+def write_points(points: Sequence[Point], *, sweep: SweepPaths, attempts: dict[int, AttemptPaths]) -> None:
+    """Record every point and what became of it."""
+    rows = [
+        {
+            "number": point.number,
+            "overrides": list(point.composed.overrides),
+            "state": "submitted" if point.number in attempts else point.state.value,
+            "reasons": list(point.reasons),
+            "twin": point.twin or None,
+            "attempt": str(attempt.root) if (attempt := attempts.get(point.number, point.attempt)) else None,
+        }
+        for point in points
+    ]
+    write_json(sweep.points, data=rows)
