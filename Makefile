@@ -27,7 +27,7 @@ format: $(filter .uv/%,$(UV))
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-docs: $(filter .uv/%,$(UV))  ## regenerate docs/requirements.md
+docs: $(filter .uv/%,$(UV))  ## regenerate the pages of docs/ that are generated
 	$(RUN) python -m launcher.docs
 
 .uv/bin/uv:

@@ -150,6 +150,11 @@ class ArrayPaths:
     root: Path
 
     @property
+    def sweep(self) -> SweepPaths:
+        """The sweep that it is of."""
+        return SweepPaths(self.root.parent)
+
+    @property
     def record(self) -> Path:
         """Which attempts it runs, and its job once sbatch has answered."""
         return self.root / "array.json"

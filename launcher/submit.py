@@ -66,7 +66,7 @@ def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
         write_json(paths.versions, data=installed_versions())
         write_json(paths.git, data=git_state())
     except OSError as error:
-        raise _unwritable(composed.config, error=error) from None
+        raise unwritable(composed.config, error=error) from None
     return paths
 
 
@@ -80,7 +80,8 @@ def frozen(config: RunConfig) -> RunConfig:
     return replace(config, model=model, job=job, output_dir=str(Path(config.output_dir).absolute()))
 
 
-def _unwritable(config: RunConfig, *, error: OSError) -> SubmissionError:
+def unwritable(config: RunConfig, *, error: OSError) -> SubmissionError:
+    """What to raise where the output folder refuses a file."""
     return SubmissionError(
         f"error: output_dir is {config.output_dir}, the run's folder cannot be written there\n"
         f"  why:    {error}\n"
@@ -116,5 +117,5 @@ def start_slurm(paths: AttemptPaths, *, config: RunConfig) -> Job[None]:
         write_outcome(paths, state="refused", exit_code=ExitCode.SUBMISSION, error=str(error))
         raise
     except OSError as error:
-        raise _unwritable(config, error=error) from None
+        raise unwritable(config, error=error) from None
     return job

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from multiprocessing.managers import BaseProxy
+from typing import Any, Literal
 
 import torch
 from megatron.core import parallel_state
@@ -20,7 +21,7 @@ from launcher.schema import PlatformKind, RunConfig
 _TIMEOUT = timedelta(minutes=30)
 
 
-def backend_of(config: RunConfig) -> str:
+def backend_of(config: RunConfig) -> Literal["gloo", "nccl"]:
     """gloo on the CPU platform, NCCL elsewhere."""
     return "gloo" if config.platform.kind is PlatformKind.cpu else "nccl"
 
@@ -60,14 +61,15 @@ def leave_world() -> None:
 
 
 def _end_writers() -> None:
-    queue, caller = async_utils.AsyncCallsQueue, async_utils.PersistentAsyncCaller
-    if queue._persistent_caller is not None:  # pyright: ignore[reportPrivateUsage]
-        queue._persistent_caller.close(abort=True)  # pyright: ignore[reportPrivateUsage]
-        queue._persistent_caller = None  # pyright: ignore[reportPrivateUsage]
-    process = caller._persistent_process  # pyright: ignore[reportPrivateUsage]  started, and never given a save
+    queue: Any = async_utils.AsyncCallsQueue
+    caller: Any = async_utils.PersistentAsyncCaller  # its annotations say that a process is always there
+    if queue._persistent_caller is not None:
+        queue._persistent_caller.close(abort=True)
+        queue._persistent_caller = None
+    process = caller._persistent_process  # started, and never given a save
     if process is not None:
         process.kill()
         process.join()
-        caller._persistent_process = None  # pyright: ignore[reportPrivateUsage]
+        caller._persistent_process = None
     if isinstance(filesystem_async._results_queue, BaseProxy):  # pyright: ignore[reportPrivateUsage]
         filesystem_async._results_queue = None  # pyright: ignore[reportPrivateUsage]  its manager ends with it

@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from launcher.schema.model import CheckpointFormat
 
@@ -134,10 +135,10 @@ def _missing(folder: Path, *, format: CheckpointFormat) -> tuple[str, ...]:
 
 def _is_torch_dist(path: Path) -> bool:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config: Any = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         return False
-    return isinstance(config, dict) and config.get("sharded_backend") == "torch_dist"  # pyright: ignore[reportUnknownMemberType]
+    return isinstance(config, dict) and cast(dict[str, Any], config).get("sharded_backend") == "torch_dist"
 
 
 def _wanted(format: CheckpointFormat) -> str:

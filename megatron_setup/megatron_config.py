@@ -64,7 +64,7 @@ def build_megatron_config(
         logger=LoggerConfig(),
         rng=RNGConfig(seed=config.job.seed, **rng_fields(config)),
         dist=DistributedInitConfig(distributed_backend=backend_of(config)),
-        dataset=None,  # the jobs bring their own sequences
+        dataset=None,  # pyright: ignore[reportArgumentType]  the jobs bring their own sequences
         peft=peft,
     )
     _finalize(container)

@@ -50,6 +50,7 @@ class Saves:
         The newest `most_recent_k` saves are kept (null, -1: all). Not by Bridge: it removes the old one before the new
         one is marked.
         """
+        self._checkpoint: Any = container.checkpoint
         self.state = GlobalState()
         self.state.cfg = container
         self.state.train_state = TrainState()
@@ -71,7 +72,7 @@ class Saves:
 
         Raises ConfigError naming folder and weight where the save does not fit the model.
         """
-        checkpoint = self.state.cfg.checkpoint
+        checkpoint = self._checkpoint
         with explained(Path(checkpoint.load)):
             self._manager.load(
                 CheckpointLoadContext(state=self.state, model=model, optimizer=optimizer, opt_param_scheduler=scheduler)
@@ -122,7 +123,7 @@ class Saves:
                 shutil.rmtree(old)
 
     def _folder(self, step: int) -> Path:
-        return Path(get_checkpoint_name(self.state.cfg.checkpoint.save, step))
+        return Path(get_checkpoint_name(self._checkpoint.save, step))
 
 
 def _complete(root: Path) -> list[Path]:

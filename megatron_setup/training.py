@@ -14,6 +14,7 @@ def _job(text: str, *, kinds: tuple[JobKind, ...]) -> Condition:
 TRAIN = _job("job.kind is train", kinds=(JobKind.train,))
 NOT_TRAIN = _job("job.kind is not train", kinds=(JobKind.mismatch, JobKind.setup, JobKind.convert, JobKind.export))
 NO_LOSS = _job("job.kind is mismatch, convert or export", kinds=(JobKind.mismatch, JobKind.convert, JobKind.export))
+NO_MEASUREMENT = _job("job.kind is not mismatch", kinds=(JobKind.train, JobKind.setup, JobKind.convert, JobKind.export))
 EXPORT = _job("job.kind is export", kinds=(JobKind.export,))
 DRAWN = Condition(who="", text="sequences are random", test=lambda s: s.config.job.prompts is None)
 UNBATCHED = Condition(
@@ -146,5 +147,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
                 "a draft has no place in the model's Hugging Face format; the policy alone has",
             ),
         )
+    ),
+    Requirement(
+        code="TR022",
+        key="job.claims",
+        want=Equals(False),
+        when=NO_MEASUREMENT,
+        why="the claims are about what a measurement has sampled, and this job samples nothing",
+        source="launcher/jobs/mismatch.py",
+        reads=("job.kind",),
     ),
 )

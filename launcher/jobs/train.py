@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from megatron.core import parallel_state
@@ -79,7 +80,8 @@ def _step(setup: Setup, *, sequences: Sequence[Sequence[int]]) -> StepRecord:
         setup.model, batches=batch.micro_batches, loss=_loss_of(setup, batch=batch), forward_only=False
     )
     lr = float(setup.optimizer.param_groups[0]["lr"])
-    _, grad_norm, _ = setup.optimizer.step()
+    stepped: Any = setup.optimizer.step()  # upstream's annotation forgets what it returns
+    _, grad_norm, _ = stepped
     terms, num_tokens = _means(reported)
     return StepRecord(
         step=setup.saves.step + 1,

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 import time
 import uuid
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,9 @@ class ArrayRecord:
     attempts: tuple[str, ...]
     """Folders, by array index."""
 
-    host: str
-    pid: int
     time: float
+    """When it was written."""
+
     job: str | None = None
 
     def element(self, index: int) -> str:
@@ -61,13 +60,15 @@ def read_array(paths: ArrayPaths) -> ArrayRecord:
 
 @contextmanager
 def only_submitter(sweep: SweepPaths) -> Generator[None]:
-    """Hold the sweep's lock; raises SubmissionError where another launcher has it. It ends with the process."""
+    """Hold the sweep's lock, which ends with the process. Raises SubmissionError where another launcher has it."""
     sweep.root.mkdir(parents=True, exist_ok=True)
     with sweep.lock.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SubmissionError(f"error: another launcher is submitting this sweep: {sweep.root}") from None
+            raise SubmissionError(
+                f"error: another launcher is submitting {sweep.root}\nhint: the same words again, a little later"
+            ) from None
         yield
 
 
@@ -84,8 +85,6 @@ def submit_array(
     record = ArrayRecord(
         name=f"{sweep.root.name}-{uuid.uuid4().hex[:8]}",
         attempts=tuple(str(attempt.root.absolute()) for attempt in attempts),
-        host=socket.gethostname(),
-        pid=os.getpid(),
         time=time.time(),
     )
     write_json(array.record, data=asdict(record))
@@ -129,25 +128,24 @@ def _give_up(array: ArrayPaths, *, record: ArrayRecord, text: str) -> None:
     write_json(array.record, data=asdict(replace(record, job="")))
 
 
-def adopt_orphans(outputs: Outputs) -> list[ArrayRecord]:
+def adopt_orphans(outputs: Outputs, *, own: SweepPaths) -> list[ArrayRecord]:
     """Arrays that a killed launcher handed to Slurm and could not record: now they are; those Slurm has not are free.
 
-    Raises SubmissionError where a launcher of this machine is submitting just now.
+    `own` is the sweep whose lock we hold. Raises SubmissionError where a launcher is submitting another one just now.
     """
     adopted: list[ArrayRecord] = []
     for array in outputs.arrays():
         record = read_array(array)
         if record.job is not None:
             continue
-        if record.host == socket.gethostname() and Path(f"/proc/{record.pid}").exists():
-            raise SubmissionError(f"error: process {record.pid} is submitting {array.root}\nhint: try again")
-        time.sleep(max(0.0, min(_SETTLE_S, record.time + _SETTLE_S - time.time())))
-        job = job_named(record.name)
-        if job is None:
-            _give_up(array, record=record, text="error: its launcher was killed before sbatch")
-            continue
-        _move_pickles(array, record=replace(record, job=job))
-        adopted.append(_submitted(array, record=record, job=job))
+        with nullcontext() if array.sweep == own else only_submitter(array.sweep):
+            time.sleep(max(0.0, min(_SETTLE_S, record.time + _SETTLE_S - time.time())))
+            job = job_named(record.name)
+            if job is None:
+                _give_up(array, record=record, text="error: its launcher was killed before sbatch")
+                continue
+            _move_pickles(array, record=replace(record, job=job))
+            adopted.append(_submitted(array, record=record, job=job))
     return adopted
 
 

