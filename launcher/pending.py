@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from launcher.keys import as_typed, keys_of, plain
 from launcher.requirement import Condition, Finding, Requirement, Subject
@@ -18,7 +18,7 @@ THIS_VERSION = Condition(who="this version", text="always", test=lambda _: True)
 
 @dataclass(frozen=True)
 class AsInSchema:
-    """The key has the schema's default."""
+    """The key has the schema's default. An empty mapping cannot be typed: the hints take every entry out."""
 
     default: Any
 
@@ -30,7 +30,10 @@ class AsInSchema:
         found = plain(subject.value(key))
         if found == self.default:
             return None
-        return Finding(found=as_typed(found), wanted=self.text, hints=(f"{key}={self.text}",))
+        hints = (f"{key}={self.text}",)
+        if isinstance(found, dict):
+            hints = tuple(f"~{key}.{name}" for name in cast(dict[str, Any], found))
+        return Finding(found=as_typed(found), wanted=self.text, hints=hints)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,8 +54,8 @@ class ArrayRecord:
 
 def read_array(paths: ArrayPaths) -> ArrayRecord:
     """The record of an array that has one."""
-    data = read_json(paths.record)
-    return ArrayRecord(**{**data, "attempts": tuple(data["attempts"])})
+    data: dict[str, Any] = read_json(paths.record)
+    return ArrayRecord(name=data["name"], attempts=tuple(data["attempts"]), time=data["time"], job=data["job"])
 
 
 @contextmanager

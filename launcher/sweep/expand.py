@@ -113,7 +113,7 @@ def _setting(override: Override) -> list[Any]:
         near = nearest(name, names=_EXAMPLES)
         raise ConfigError(f"error: {name} is no setting of a sweep; there are {', '.join(near)}\nhint: {near[0]}=...")
     wanted = dict if name in (_POINTS, _EXCLUDE) else (str, list)
-    items = cast(list[Any], value) if isinstance(value, list) else []
+    items: list[Any] = cast(Any, value) if isinstance(value, list) else []
     if not items or not all(isinstance(item, wanted) and item for item in items):
         raise ConfigError(f"error: {override.input_line} cannot be read as a list\nhint: {_EXAMPLES[name]}")
     return items
