@@ -114,7 +114,7 @@ def _setting(override: Override) -> list[Any]:
         raise ConfigError(f"error: {name} is no setting of a sweep; there are {', '.join(near)}\nhint: {near[0]}=...")
     wanted = dict if name in (_POINTS, _EXCLUDE) else (str, list)
     items: list[Any] = cast(Any, value) if isinstance(value, list) else []
-    if not items or not all(isinstance(item, wanted) and item for item in items):
+    if not items or not all(isinstance(item, wanted) and bool(item) for item in items):
         raise ConfigError(f"error: {override.input_line} cannot be read as a list\nhint: {_EXAMPLES[name]}")
     return items
 
