@@ -112,9 +112,9 @@ def _setting(override: Override) -> list[Any]:
     if name not in _EXAMPLES:
         near = nearest(name, names=_EXAMPLES)
         raise ConfigError(f"error: {name} is no setting of a sweep; there are {', '.join(near)}\nhint: {near[0]}=...")
-    wanted = dict if name in (_POINTS, _EXCLUDE) else (str, list)
+    wanted = (dict,) if name in (_POINTS, _EXCLUDE) else (str, list)
     items: list[Any] = cast(Any, value) if isinstance(value, list) else []
-    if not items or not all(isinstance(item, wanted) and bool(item) for item in items):
+    if not items or not all(type(item) in wanted and item for item in items):
         raise ConfigError(f"error: {override.input_line} cannot be read as a list\nhint: {_EXAMPLES[name]}")
     return items
 
