@@ -74,7 +74,7 @@ def run_job(config: RunConfig, *, paths: AttemptPaths, placement: Placement, pro
             check_provider=_refuse_unsupported if config.zero_kl.required else _accept,
             saves_folder=paths.saves,
             container_file=paths.megatron,
-            resume_from=_resume_from(config, paths=paths),
+            resume_from=saves_to_resume(config, paths=paths),
         )
         try:
             if config.job.kind is JobKind.convert:
@@ -103,15 +103,14 @@ def _test_node(config: RunConfig, *, progress: ProgressWriter) -> None:
     progress("test the node", done=1, total=1)
 
 
-def _resume_from(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
-    """Folders of saves to go on from: the one asked for, or those of this run's attempts so far.
+def saves_to_resume(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
+    """Folders of saves to go on from: those of this run's attempts so far, and the one asked for, which is older.
 
     With force=true a run is repeated from its beginning, and only a requeued attempt goes on from its own saves.
     """
-    if config.checkpoint.load is not None:
-        return (Path(config.checkpoint.load),)
     attempts = [paths] if config.force else RunPaths(paths.root.parent).attempts()
-    return tuple(attempt.saves for attempt in attempts)
+    asked = () if config.checkpoint.load is None else (Path(config.checkpoint.load),)
+    return (*(attempt.saves for attempt in attempts), *asked)
 
 
 def _mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
