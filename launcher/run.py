@@ -10,7 +10,7 @@ from rich.table import Table
 
 from launcher.compose import Composed, compose
 from launcher.environment import check_environment
-from launcher.errors import ExitCode, NodeError, SubmissionError
+from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
 from launcher.paths import AttemptPaths
 from launcher.plan import Plan, make_plan, render_plan
 from launcher.requirement import render
@@ -135,6 +135,9 @@ def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
     found = [select_one(name, outputs=outputs, wanted=_has_report, what="a report") for name in words]
     if len(found) == 1:
         return _show(found[0], console=console)
+    without = [paths.root for paths in found if not paths.report.exists()]
+    if without:
+        raise ConfigError(f"error: {without[0]} has no verdict to stand beside others; it was no job=mismatch")
     reports: list[Report] = [read_report(paths.report) for paths in found]
     console.print(side_by_side(reports))
     return ExitCode.OK

@@ -188,6 +188,7 @@ def resume(setup: Setup) -> None:
     setup.saves = Saves(setup.container, most_recent_k=_saves_kept(setup))
     if setup.resume is not None:
         setup.saves.load(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+        setup.progress(f"resumed after step {setup.saves.step}", done=1, total=1)
 
 
 def _saves_kept(setup: Setup) -> int | None:

@@ -2,11 +2,13 @@
 are made by `megatron_setup.saves`. Torch-free.
 """
 
+from pathlib import Path
 from typing import Any
 
 from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Subject, show
 from launcher.schema import JobKind, RunConfig
 from launcher.schema.checkpoint import AsyncStrategy
+from megatron_setup.iterations import NotACheckpointError, find_save
 from megatron_setup.rows import given, unread, where
 
 
@@ -15,6 +17,17 @@ def _keeps_one(subject: Subject) -> Finding | None:
     if found is None or found == -1 or found >= 1:
         return None
     return Finding(found=show(found), wanted="-1 (all), or at least 1", hints=("checkpoint.most_recent_k=1",))
+
+
+def _holds_a_save(subject: Subject) -> Finding | None:
+    asked = subject.config.checkpoint.load
+    if asked is None:
+        return None
+    try:
+        find_save((), asked=Path(asked))
+    except NotACheckpointError as error:
+        return Finding(found=error.found, wanted=error.wanted, hints=("checkpoint.load=null",))
+    return None
 
 
 KEEPS_ONE = Check("-1, or at least 1", _keeps_one)
@@ -153,6 +166,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             ("CK007", "storage_writers_per_rank", Between(low=1), "it counts writers"),
             ("CK008", "most_recent_k", KEEPS_ONE, "with 0 Bridge removes the save it has just written"),
         )
+    ),
+    Requirement(
+        code="CK009",
+        key="checkpoint.load",
+        want=Check("a folder with a finished save", _holds_a_save),
+        why="a folder without one fails on the node, after the GPUs were given",
+        source="megatron_setup/iterations.py",
     ),
     *unread(
         _keys(10, names=_SAVE_READS), when=UNSAVED, why="nothing is saved", source=_BRIDGE, reads=("checkpoint.save",)

@@ -43,6 +43,7 @@ def ensure_hf_folder(config: RunConfig) -> Path:
 def _ensure_random_model(config: RunConfig, *, folder: Path) -> None:
     hf_config = effective_hf_config(config.model)
     assert hf_config is not None, "MD001 wants model.hf_path or model.hf_config"
+    _check_known(overrides_in_force(config.model), config=config.model.hf_config)
     with locked(folder):
         if not folder.exists():
             make_random_hf_model(

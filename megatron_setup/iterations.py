@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,9 @@ METADATA_JSON = "metadata.json"
 DCP_METADATA = ".metadata"
 TRACKER = "latest_checkpointed_iteration.txt"
 RELEASE = "release"
+COMPLETE = "complete.json"
+"""Ours, written into an iteration's folder after everything else. Bridge has no such mark: it writes the tracker, then
+run_config.yaml, bit by bit, and a job killed there leaves a folder that looks like a save."""
 
 _WRITTEN = {
     CheckpointFormat.megatron_bridge: (DCP_METADATA, METADATA_JSON, RUN_CONFIG),
@@ -63,6 +67,25 @@ def find_iteration(path: Path, *, format: CheckpointFormat) -> Iteration:
             hints=(f"model.pretrained_checkpoint.format={CheckpointFormat.megatron_lm.value}",) if torch_dist else (),
         )
     return Iteration(path=path, chosen=f"{path.name}, named by its path")
+
+
+def complete_saves(root: Path) -> list[Path]:
+    """The iterations of ours that were written to their end and are still whole, oldest first."""
+    marked = [path.parent for path in root.glob(f"iter_*/{COMPLETE}")]
+    whole = [path for path in marked if not _missing(path, format=CheckpointFormat.megatron_bridge)]
+    return sorted(whole, key=_number)
+
+
+def find_save(roots: Sequence[Path], *, asked: Path | None) -> Path | None:
+    """The newest finished save in any of `roots` or in `asked`, folders of saves; None where nothing is there or asked.
+
+    An `asked` that no run of ours wrote is read as its tracker says. Raises NotACheckpointError where it has no save.
+    """
+    folders = roots if asked is None else (*roots, asked)
+    ours = [path for root in folders for path in complete_saves(root)]
+    if ours or asked is None:
+        return max(ours, key=_number, default=None)
+    return find_iteration(asked, format=CheckpointFormat.megatron_bridge).path
 
 
 def newest_save(root: Path) -> Iteration | None:

@@ -28,17 +28,12 @@ from megatron.core.transformer.module import MegatronModule
 from launcher.errors import ConfigError
 from launcher.files import write_json
 from launcher.patches import applied
-from launcher.schema import RunConfig
-from launcher.schema.model import CheckpointFormat
+from launcher.schema import JobKind, RunConfig
 from megatron_setup.fp32_copies import sync_fp32_copies
-from megatron_setup.iterations import NotACheckpointError, find_iteration
+from megatron_setup.iterations import COMPLETE, NotACheckpointError, complete_saves, find_save
 from megatron_setup.late_gather import parameters_gathered
-from megatron_setup.weights import explained
+from megatron_setup.weights import check_files, explained, read_metadata
 from megatron_setup.writer import PATCHES
-
-_COMPLETE = "complete.json"
-"""Written into an iteration's folder after everything else. Bridge has no such mark: it writes the tracker, then
-run_config.yaml, bit by bit, and a job killed there leaves a folder that looks like a save."""
 
 
 class Saves:
@@ -73,7 +68,9 @@ class Saves:
         Raises ConfigError naming folder and weight where the save does not fit the model.
         """
         checkpoint = self._checkpoint
-        with explained(Path(checkpoint.load)):
+        iteration = Path(checkpoint.load)
+        check_files(iteration, metadata=read_metadata(iteration))
+        with explained(iteration):
             self._manager.load(
                 CheckpointLoadContext(state=self.state, model=model, optimizer=optimizer, opt_param_scheduler=scheduler)
             )
@@ -117,35 +114,29 @@ class Saves:
 
     def _mark(self) -> None:
         for step in self._unmarked:
-            write_json(self._folder(step) / _COMPLETE, data={"step": step})
+            write_json(self._folder(step) / COMPLETE, data={"step": step})
         if self._kept > 0:
-            for old in _complete(self._folder(self.step).parent)[: -self._kept]:
+            for old in complete_saves(self._folder(self.step).parent)[: -self._kept]:
                 shutil.rmtree(old)
 
     def _folder(self, step: int) -> Path:
         return Path(get_checkpoint_name(self._checkpoint.save, step))
 
 
-def _complete(root: Path) -> list[Path]:
-    """The marked iterations, oldest first."""
-    return sorted((path.parent for path in root.glob(f"iter_*/{_COMPLETE}")), key=_number)
-
-
-def _number(folder: Path) -> int:
-    return int(folder.name.removeprefix("iter_"))
-
-
 def save_to_resume(config: RunConfig, *, roots: Sequence[Path]) -> Path | None:
-    """The newest finished iteration in any of `roots`, folders of saves; None where there is none.
+    """The newest finished iteration of this run's `roots` and of `checkpoint.load`; None where there is none.
 
-    A `checkpoint.load` that no run of ours wrote is read as its trackers say. Raises ConfigError where it has no save.
+    Raises ConfigError where `checkpoint.load` has no save, and where the save has more steps than the run takes.
     """
-    ours = [path for root in roots for path in _complete(root)]
-    if ours or config.checkpoint.load is None:
-        return max(ours, key=_number, default=None)
+    asked = None if config.checkpoint.load is None else Path(config.checkpoint.load)
     try:
-        return find_iteration(Path(config.checkpoint.load), format=CheckpointFormat.megatron_bridge).path
+        found = find_save(roots, asked=asked)
     except NotACheckpointError as error:
+        raise ConfigError(f"error: checkpoint.load is {error.found}, {error.wanted} is needed") from error
+    steps, takes_steps = config.job.num_steps, config.job.kind in (JobKind.train, JobKind.mismatch)
+    if found is not None and takes_steps and int(found.name.removeprefix("iter_")) > steps:
         raise ConfigError(
-            f"error: checkpoint.load is {error.found}, {error.wanted} is needed\nhint: checkpoint.load=null"
-        ) from error
+            f"error: job.num_steps is {steps}, the save in {found} has more\n"
+            f"hint: job.num_steps={int(found.name.removeprefix('iter_'))}"
+        )
+    return found

@@ -3,6 +3,7 @@
 Torch-free.
 """
 
+import math
 from typing import Any
 
 from launcher.requirement import Between, Check, Equals, Finding, Requirement, Subject, show
@@ -29,6 +30,7 @@ def scheduler_fields(config: RunConfig) -> dict[str, Any]:
     """Arguments of Bridge's SchedulerConfig. It knows no weight decay but its own, so the optimizer's is both ends."""
     start, end = _weight_decay(config)
     return {
+        "override_opt_param_scheduler": True,  # a save brings the position in the schedule, the run the schedule
         "start_weight_decay": start,
         "end_weight_decay": end,
         **given(config.optimizer.scheduler, names=_FORWARDED),
@@ -62,7 +64,7 @@ def _warms_up_before_the_end(subject: Subject) -> Finding | None:
 def _at_most_lr(key: str) -> Check:
     def test(subject: Subject) -> Finding | None:
         found, lr = subject.value(key), subject.config.optimizer.lr
-        if found is None or found <= max(lr, 0.0):  # a negative one has its own row
+        if found is None or math.isnan(lr) or found <= max(lr, 0.0):  # such a rate has its own row
             return None
         return Finding(found=show(found), wanted=f"at most optimizer.lr = {show(lr)}", hints=(f"{key}={show(lr)}",))
 

@@ -104,13 +104,12 @@ def _test_node(config: RunConfig, *, progress: ProgressWriter) -> None:
 
 
 def saves_to_resume(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
-    """Folders of saves to go on from: those of this run's attempts so far, and the one asked for, which is older.
+    """Folders of this run's own saves to go on from: those of its attempts so far.
 
     With force=true a run is repeated from its beginning, and only a requeued attempt goes on from its own saves.
     """
     attempts = [paths] if config.force else RunPaths(paths.root.parent).attempts()
-    asked = () if config.checkpoint.load is None else (Path(config.checkpoint.load),)
-    return (*(attempt.saves for attempt in attempts), *asked)
+    return tuple(attempt.saves for attempt in attempts)
 
 
 def _mismatch(setup: Setup, *, paths: AttemptPaths) -> None:

@@ -255,6 +255,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CK006": ("checkpoint=save", "checkpoint.save_interval=0"),
     "CK007": ("checkpoint=save", "checkpoint.storage_writers_per_rank=0"),
     "CK008": ("checkpoint=save", "checkpoint.most_recent_k=0"),
+    "CK009": ("checkpoint.load=tests/checkpoints",),
     "CK010": ("checkpoint.save_interval=1",),
     "CK011": ("checkpoint.most_recent_k=1",),
     "CK012": ("checkpoint.save_optim=false",),

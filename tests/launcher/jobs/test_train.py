@@ -10,11 +10,11 @@ import pytest
 from launcher.compose import compose
 from launcher.paths import AttemptPaths
 from launcher.steps import StepRecord, read_steps
-from tests.worlds import run_world
+from tests.worlds import RankError, run_world
 
 pytestmark = pytest.mark.usefixtures("cpu_platform")
 
-JOB = ["job=train", "job.num_prompts=8", "job.num_steps=3", "checkpoint=save", "checkpoint.save_interval=1"]
+JOB = ["job=train", "job.num_prompts=8", "checkpoint=save", "checkpoint.save_interval=1"]
 SIZES = ["model.seq_length=64", "performance.micro_batch_size=2"]
 REFERENCE = ["model.reference_model=true", "job.reference_kl_weight=0.5"]
 SCHEDULE = ["optimizer.scheduler.lr_decay_style=cosine", "optimizer.scheduler.lr_warmup_iters=1"]
@@ -47,10 +47,12 @@ def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) 
     leave_world()
 
 
-def _run(words: Sequence[str], *, folder: Path, ranks: int, resume_from: Sequence[Path] = ()) -> list[StepRecord]:
+def _run(
+    words: Sequence[str], *, folder: Path, ranks: int, resume_from: Sequence[Path] = (), steps: int = 3
+) -> list[StepRecord]:
     """The steps of a run that starts in `folder`, without the time they took."""
     folder.mkdir()
-    words = [*JOB, *SIZES, *words, f"output_dir={folder.parent}/outputs"]
+    words = [*JOB, *SIZES, *words, f"job.num_steps={steps}", f"output_dir={folder.parent}/outputs"]
     run_world(
         _train, num_ranks=ranks, joined=False, timeout_s=240, words=words, attempt=folder, resume_from=resume_from
     )
@@ -92,6 +94,23 @@ def test_the_reference_is_the_policy_before_its_first_step(lora: bool, tmp_path:
     assert first.terms["kl"] == 0.0
     assert second.terms["kl"] > 0.0
     assert second.loss == second.terms["nll"] + 0.5 * second.terms["kl"]
+
+
+def test_a_save_is_continued_by_a_longer_run(tmp_path: Path) -> None:
+    """The schedule is the new run's, the place in it the save's; a damaged iteration is passed over."""
+    short = _run(["model=tiny"], folder=tmp_path / "short", ranks=1)
+    saves = AttemptPaths(tmp_path / "short").saves
+    (saves / "iter_0000003" / ".metadata").unlink()
+    longer = _run(["model=tiny", f"checkpoint.load={saves}"], folder=tmp_path / "long", ranks=1, steps=5)
+    assert [record.step for record in longer] == [3, 4, 5]
+    assert longer[0] == short[2]
+
+
+def test_a_save_of_more_steps_than_the_run_takes_is_refused(tmp_path: Path) -> None:
+    _run(["model=tiny"], folder=tmp_path / "run", ranks=1)
+    saves = AttemptPaths(tmp_path / "run").saves
+    with pytest.raises(RankError, match=r"job\.num_steps is 2, the save in .*iter_0000003 has more"):
+        _run(["model=tiny", f"checkpoint.load={saves}"], folder=tmp_path / "shorter", ranks=1, steps=2)
 
 
 def test_the_newest_saves_are_kept(tmp_path: Path) -> None:
