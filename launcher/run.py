@@ -57,6 +57,9 @@ def _offer(plan: Plan, *, console: Console) -> ExitCode | None:
         raise SubmissionError(f"error: the same run is running in {running.root}\nhint: force=true")
     done = finished_attempt(plan.run)
     if done is None:
+        if any(attempt.outcome.exists() for attempt in plan.run.attempts()):
+            text = "there are attempts that failed, or ran with other code or packages; one more is made"
+            console.print(text, style="yellow", highlight=False)
         return None
     console.print(f"finished before: {done.root} (force=true repeats it)", style="yellow", soft_wrap=True)
     return _show(done, console=console)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import socket
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from launcher.outcome import read_outcome
 from launcher.paths import AttemptPaths, RunPaths
 from launcher.placement import Placement, open_store
 from launcher.records import ProgressWriter
@@ -104,12 +106,20 @@ def _test_node(config: RunConfig, *, progress: ProgressWriter) -> None:
 
 
 def saves_to_resume(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
-    """Folders of this run's own saves to go on from: those of its attempts so far.
+    """Folders of this run's own saves to go on from: those of its attempts since the last one that finished.
 
-    With force=true a run is repeated from its beginning, and only a requeued attempt goes on from its own saves.
+    What comes after a finished attempt, or with force=true, repeats the run from its beginning; there only an attempt
+    that was requeued goes on from its own saves.
     """
-    attempts = [paths] if config.force else RunPaths(paths.root.parent).attempts()
-    return tuple(attempt.saves for attempt in attempts)
+    if config.force:
+        return (paths.saves,)
+    attempts = reversed(RunPaths(paths.root.parent).attempts())
+    return tuple(attempt.saves for attempt in takewhile(_is_unfinished, attempts))
+
+
+def _is_unfinished(attempt: AttemptPaths) -> bool:
+    outcome = read_outcome(attempt)
+    return outcome is None or outcome.state != "finished"
 
 
 def _mismatch(setup: Setup, *, paths: AttemptPaths) -> None:

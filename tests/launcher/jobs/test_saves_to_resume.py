@@ -1,24 +1,31 @@
-"""Which saves a run may go on from: torch-free, by folders alone."""
+"""Which saves a run may go on from, by what its attempts left."""
 
 from pathlib import Path
 
 import pytest
 
 from launcher.compose import compose
+from launcher.errors import ExitCode
 from launcher.jobs import saves_to_resume
+from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths
 
 
 @pytest.mark.parametrize(
-    ("words", "folders"),
+    ("words", "states", "numbers"),
     [
-        ([], ["attempt_1/checkpoints", "attempt_2/checkpoints"]),
-        (["force=true"], ["attempt_2/checkpoints"]),
+        ([], [None, "failed"], [3, 2, 1]),
+        ([], [None, "finished"], [3]),
+        ([], ["finished", "failed"], [3, 2]),
+        (["force=true"], [None, "failed"], [3]),
     ],
-    ids=["this run's", "repeated"],
+    ids=["of all attempts", "none after a finished one", "since the finished one", "none where it is repeated"],
 )
-def test_of_a_second_attempt(words: list[str], folders: list[str], tmp_path: Path) -> None:
-    for number in (1, 2):
-        (tmp_path / f"attempt_{number}").mkdir()
-    found = saves_to_resume(compose(words).config, paths=AttemptPaths(tmp_path / "attempt_2"))
-    assert [str(path).removeprefix(f"{tmp_path}/") for path in found] == folders
+def test_of_a_third_attempt(words: list[str], states: list[str | None], numbers: list[int], tmp_path: Path) -> None:
+    attempts = [AttemptPaths(tmp_path / f"attempt_{number}") for number in (1, 2, 3)]
+    for attempt, state in zip(attempts, [*states, None], strict=True):
+        attempt.root.mkdir()
+        if state is not None:
+            write_outcome(attempt, state=state, exit_code=ExitCode.OK)
+    found = saves_to_resume(compose(words).config, paths=attempts[2])
+    assert found == tuple(attempts[number - 1].saves for number in numbers)
