@@ -51,31 +51,31 @@ def read_steps(path: Path) -> list[StepRecord]:
 
 def render_steps(records: Sequence[StepRecord]) -> Table:
     """The first and the last steps as a table, within 80 columns."""
-    table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    names = _names(records)
-    values = ["value loss"] if records and records[0].value_loss is not None else []
-    for header in ("step", "loss", *names, *values, "grad norm", "lr", "tokens", "tok/s"):
-        table.add_column(header, justify="right", no_wrap=True)
+    table = Table(box=SIMPLE, padding=(0, 0), pad_edge=False, show_edge=False)
+    for name in _cells(records[0]):
+        table.add_column(name, justify="right", no_wrap=True)
     hidden = len(records) - 2 * _SHOWN
     for record in records[:_SHOWN] if hidden > 0 else records:
-        table.add_row(*_cells(record, names=names))
+        table.add_row(*_cells(record).values())
     if hidden > 0:
         table.add_section()
         for record in records[-_SHOWN:]:
-            table.add_row(*_cells(record, names=names))
+            table.add_row(*_cells(record).values())
     return table
 
 
-def _names(records: Sequence[StepRecord]) -> list[str]:
-    """The terms of the loss, where it has more than one."""
-    names = list(records[0].terms) if records else []
-    return names if len(names) > 1 else []
-
-
-def _cells(record: StepRecord, *, names: Sequence[str]) -> list[str]:
-    rate = record.num_tokens / record.seconds
-    terms = [f"{record.terms[name]:.6f}" for name in names]
+def _cells(record: StepRecord) -> dict[str, str]:
+    """By column. The terms of the loss where it has more than one; fewer decimals then and no tokens, for the width."""
+    terms = record.terms if len(record.terms) > 1 else {}
     if record.value_loss is not None:
-        terms.append(f"{record.value_loss:.6f}")
-    figures = [f"{record.grad_norm:.4f}", f"{record.lr:.2e}", f"{record.num_tokens:,}", f"{rate:,.0f}"]
-    return [str(record.step), f"{record.loss:.6f}", *terms, *figures]
+        terms = {**terms, "value": record.value_loss}
+    decimals = 4 if terms else 6
+    return {
+        "step": str(record.step),
+        "loss": f"{record.loss:.{decimals}f}",
+        **{name: f"{value:.{decimals}f}" for name, value in terms.items()},
+        "grad norm": f"{record.grad_norm:.4g}",
+        "lr": f"{record.lr:.1e}",
+        **({} if terms else {"tokens": f"{record.num_tokens:,}"}),
+        "tok/s": f"{record.num_tokens / record.seconds:,.0f}",
+    }
