@@ -86,7 +86,7 @@ READ_BY: dict[str, str] = {
     "checkpoint.most_recent_k": "megatron_setup/apply.py",
     "checkpoint.load": "megatron_setup/saves.py",
     "generation.refit_method": "megatron_setup/second_model.py",
-    "generation.mamba_inference_ssm_states_dtype": "zero_kl/generate.py",
+    "generation.mamba_inference_ssm_states_dtype": "zero_kl/engine.py",
     "cluster.kind": "launcher/gates.py",
     "cluster.gpus_per_node": "launcher/slurm/shape.py",
     "cluster.timeout_min": "launcher/plan.py",
