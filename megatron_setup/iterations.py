@@ -73,7 +73,12 @@ def complete_saves(root: Path) -> list[Path]:
     """The iterations of ours that were written to their end and are still whole, oldest first."""
     marked = [path.parent for path in root.glob(f"iter_*/{COMPLETE}")]
     whole = [path for path in marked if not _missing(path, format=CheckpointFormat.megatron_bridge)]
-    return sorted(whole, key=_number)
+    return sorted(whole, key=_order)
+
+
+def _order(folder: Path) -> int:
+    number = number_of(folder)
+    return -1 if number is None else number
 
 
 def find_save(roots: Sequence[Path], *, asked: Path | None) -> Path | None:
@@ -84,7 +89,7 @@ def find_save(roots: Sequence[Path], *, asked: Path | None) -> Path | None:
     folders = roots if asked is None else (*roots, asked)
     ours = [path for root in folders for path in complete_saves(root)]
     if ours or asked is None:
-        return max(ours, key=_number, default=None)
+        return max(ours, key=_order, default=None)
     return find_iteration(asked, format=CheckpointFormat.megatron_bridge).path
 
 
@@ -122,7 +127,7 @@ def _numbered(root: Path) -> list[Path]:
     """iter_* folders, newest first by number (not by spelling: iter_9 is older than iter_10), then `release`."""
     if not root.is_dir():
         return []
-    numbered = [(int(m.group(1)), p) for p in root.iterdir() if (m := re.fullmatch(r"iter_(\d+)", p.name))]
+    numbered = [(number, p) for p in root.iterdir() if (number := number_of(p)) is not None]
     release = [root / RELEASE] if (root / RELEASE).is_dir() else []
     return [path for _, path in sorted(numbered, reverse=True)] + release
 
@@ -136,7 +141,7 @@ def _tracked(root: Path, *, folders: list[Path]) -> Path | None:
     if text != RELEASE and not re.fullmatch(r"[0-9]+", text):
         raise NotACheckpointError(found=f"{root / TRACKER} with {text[:40]!r}", wanted=f"a number or {RELEASE} in it")
     for folder in folders:
-        if folder.name == text or (text != RELEASE and folder.name != RELEASE and _number(folder) == int(text)):
+        if folder.name == text or (text != RELEASE and number_of(folder) == int(text)):
             return folder
     present = ", ".join(folder.name for folder in folders) or "no iteration"
     raise NotACheckpointError(
@@ -144,8 +149,10 @@ def _tracked(root: Path, *, folders: list[Path]) -> Path | None:
     )
 
 
-def _number(folder: Path) -> int:
-    return int(folder.name.removeprefix("iter_"))
+def number_of(folder: Path) -> int | None:
+    """The optimizer steps in a folder's name; None for one that is called otherwise (`release`, a copy)."""
+    match = re.fullmatch(r"iter_(\d+)", folder.name)
+    return int(match.group(1)) if match else None
 
 
 def _missing(folder: Path, *, format: CheckpointFormat) -> tuple[str, ...]:

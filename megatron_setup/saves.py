@@ -30,7 +30,7 @@ from launcher.files import write_json
 from launcher.patches import applied
 from launcher.schema import JobKind, RunConfig
 from megatron_setup.fp32_copies import sync_fp32_copies
-from megatron_setup.iterations import COMPLETE, NotACheckpointError, complete_saves, find_save
+from megatron_setup.iterations import COMPLETE, NotACheckpointError, complete_saves, find_save, number_of
 from megatron_setup.late_gather import parameters_gathered
 from megatron_setup.weights import check_files, explained, read_metadata
 from megatron_setup.writer import PATCHES
@@ -134,9 +134,7 @@ def save_to_resume(config: RunConfig, *, roots: Sequence[Path]) -> Path | None:
     except NotACheckpointError as error:
         raise ConfigError(f"error: checkpoint.load is {error.found}, {error.wanted} is needed") from error
     steps, takes_steps = config.job.num_steps, config.job.kind in (JobKind.train, JobKind.mismatch)
-    if found is not None and takes_steps and int(found.name.removeprefix("iter_")) > steps:
-        raise ConfigError(
-            f"error: job.num_steps is {steps}, the save in {found} has more\n"
-            f"hint: job.num_steps={int(found.name.removeprefix('iter_'))}"
-        )
+    done = None if found is None else number_of(found)
+    if done is not None and takes_steps and done > steps:
+        raise ConfigError(f"error: job.num_steps is {steps}, the save in {found} has more\nhint: job.num_steps={done}")
     return found
