@@ -2,7 +2,7 @@
 
 from launcher.requirement import Between, Check, Condition, Equals, Finding, Requirement, Subject, show
 from launcher.schema import JobKind
-from launcher.schema.layout import derive_layout
+from megatron_setup.layout import sums
 
 _JOB = "launcher/jobs/train.py"
 
@@ -34,29 +34,6 @@ def _fits(subject: Subject) -> Finding | None:
     )
 
 
-def _has_a_range(subject: Subject) -> Finding | None:
-    job = subject.config.job
-    if job.min_prompt_tokens <= job.max_prompt_tokens:
-        return None
-    return Finding(
-        found=show(job.min_prompt_tokens),
-        wanted=f"at most max_prompt_tokens = {job.max_prompt_tokens}",
-        hints=(f"job.min_prompt_tokens={job.max_prompt_tokens}",),
-    )
-
-
-def _is_shared(subject: Subject) -> Finding | None:
-    found, ranks = subject.config.job.num_prompts, derive_layout(subject.config).data_parallel_size
-    if ranks == 0 or found % ranks == 0:  # 0 replicas: the world is too small, and its own rule says so
-        return None
-    return Finding(
-        found=show(found),
-        wanted=f"a multiple of {ranks}",
-        arithmetic=f"{found} / data {ranks} leaves {found % ranks}",
-        hints=(f"job.num_prompts={-(-found // ranks) * ranks}",),
-    )
-
-
 REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         code="TR001",
@@ -79,7 +56,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         code="TR003",
         key="job.min_prompt_tokens",
-        want=Check("at most max_prompt_tokens", _has_a_range),
+        want=Check("at most max_prompt_tokens", sums.prompts_have_a_range),
         when=TRAIN & DRAWN,
         why="the lengths of random sequences are drawn between the two",
         source=_JOB,
@@ -88,7 +65,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         code="TR004",
         key="job.num_prompts",
-        want=Check("a multiple of the data-parallel size", _is_shared),
+        want=Check("a multiple of the data-parallel size", sums.prompts_are_shared),
         when=TRAIN & UNBATCHED,
         why="replicas take equal shares of a step: each takes part in every gradient reduction",
         source=_JOB,
