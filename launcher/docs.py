@@ -9,14 +9,10 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from launcher import duties
+from launcher import duties, node_tables
 from launcher.markdown import table
 from launcher.requirement import Requirement, Severity
 from launcher.rules import RULES
-from zero_kl.architectures import UNSUPPORTED
-from zero_kl.environment import VARIABLES
-from zero_kl.gates import DEVICES, FEATURES, sm_range
-from zero_kl.versions import PACKAGES, PAIRS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "requirements.md"
 
@@ -51,7 +47,8 @@ A row marked (warning) is printed and stops nothing."""
 def render_page(rules: Sequence[Requirement]) -> str:
     """The page, ending with a newline; `rules` come in the order of their tables."""
     sections = [_rules(prefix, rows=list(rows)) for prefix, rows in groupby(rules, key=lambda row: row.code[:2])]
-    return "\n\n".join([HEAD, *sections, _model(), _environment(), _packages(), _devices(), _features()]) + "\n"
+    others = [_table(page.title, columns=page.columns, rows=page.rows) for page in node_tables.tables()]
+    return "\n\n".join([HEAD, *sections, *others]) + "\n"
 
 
 def _table(title: str, *, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -74,73 +71,6 @@ def _rules(prefix: str, *, rows: Sequence[Requirement]) -> str:
             )
             for row in rows
         ),
-    )
-
-
-def _model() -> str:
-    return _table(
-        "The resolved model (zero_kl/architectures.py)",
-        columns=("code", "refused", "why", "source"),
-        rows=((row.code, row.feature, row.why, row.source) for row in UNSUPPORTED),
-    )
-
-
-def _environment() -> str:
-    return _table(
-        "Environment variables (zero_kl/environment.py)",
-        columns=("code", "variable", "set to", "refused", "when", "why", "source"),
-        rows=(
-            (
-                row.code,
-                f"`{row.name}`",
-                "" if row.value is None else f"`{row.value}`",
-                " ".join(row.refused) if row.value is None else "any other value",
-                row.when.text,
-                row.why,
-                row.source,
-            )
-            for row in VARIABLES
-        ),
-    )
-
-
-def _packages() -> str:
-    single = (
-        (row.code, " or ".join(row.distributions), str(row.wanted), row.measured, row.when.text, row.why, row.source)
-        for row in PACKAGES
-    )
-    pairs = (
-        (
-            row.code,
-            f"{row.first} {row.first_range} with {row.second} {row.second_range}",
-            "not together",
-            "",
-            row.when.text,
-            row.why,
-            row.source,
-        )
-        for row in PAIRS
-    )
-    return _table(
-        "Packages (zero_kl/versions.py; a version other than the measured one is a warning)",
-        columns=("code", "package", "needs", "measured", "when", "why", "source"),
-        rows=(*single, *pairs),
-    )
-
-
-def _devices() -> str:
-    return _table(
-        "GPUs (zero_kl/gates.py)",
-        columns=("code", "platform", "needs", "why", "source"),
-        rows=((row.code, row.platform.value, sm_range(row), row.why, row.source) for row in DEVICES),
-    )
-
-
-def _features() -> str:
-    return _table(
-        "Fields of megatron-core's TransformerConfig (zero_kl/gates.py)",
-        columns=("code", "field", "why", "where it is missing", "source"),
-        rows=((row.code, f"`{row.field}`", row.why, row.stand_in or "refused", row.source) for row in FEATURES),
     )
 
 

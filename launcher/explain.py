@@ -17,6 +17,7 @@ from typing import Any, cast
 from hydra.core.override_parser.types import Override
 from omegaconf import OmegaConf
 
+from launcher import node_tables
 from launcher.compose import CONF, Composed, Layer, group_options, layers
 from launcher.diagnose import Problem, near_keys, refusal
 from launcher.keys import Key, as_typed, free_key_of, is_section, keys_of, plain
@@ -49,11 +50,11 @@ def explain_key(key: str, *, composed: Composed, rules: Sequence[Requirement]) -
 
 
 def explain_code(code: str, *, rules: Sequence[Requirement]) -> str:
-    """A rule's row in full. Raises ConfigError with the nearest codes for one that does not exist."""
-    row = next((rule for rule in rules if rule.code == code.upper()), None)
+    """A row in full: a rule's, or one of a node's. Raises ConfigError with the nearest codes for one there is not."""
+    wanted = code.upper()
+    row = next((rule for rule in rules if rule.code == wanted), None)
     if row is None:
-        near = nearest(code, names=[rule.code for rule in rules])[:5]
-        raise refusal([Problem(text=f"no rule is called {code}", details={"near": ", ".join(near)}, hint=near[0])])
+        return _explain_node_row(wanted, codes=[rule.code for rule in rules])
     lines = {
         "needs": row.want.text,
         "when": row.when.text,
@@ -63,6 +64,17 @@ def explain_code(code: str, *, rules: Sequence[Requirement]) -> str:
         "reads": ", ".join((row.key, *row.reads)),
     }
     return _render(f"{row.severity.value}[{row.code}]: {row.key}", lines=lines)
+
+
+def _explain_node_row(code: str, *, codes: Sequence[str]) -> str:
+    """A row about a node and not about a key; `codes` are the rules'."""
+    found = {code: (table.title, row) for table in node_tables.tables() for code, row in table.by_column().items()}
+    if code not in found:
+        near = nearest(code, names=[*codes, *found])[:5]
+        raise refusal([Problem(text=f"no rule is called {code}", details={"near": ", ".join(near)}, hint=near[0])])
+    title, row = found[code]
+    lines = {column: text.strip("`") for column, text in row.items() if column != "code" and text}
+    return _render(f"{code}: {title}", lines=lines)
 
 
 def field_docstring(key: Key) -> str:

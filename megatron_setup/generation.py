@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.requirement import Between, Check, Condition, Equals, Finding, OneOf, Requirement, Subject, show
 from launcher.schema import Backend, PlatformKind, RunConfig
-from launcher.schema.generation import InferenceCudaGraphScope, LogprobsMode
+from launcher.schema.generation import CudaGraphSizingDistribution, InferenceCudaGraphScope, LogprobsMode
 from launcher.schema.performance import CudaGraphImpl
 from megatron_setup import engine, second_model_rules
 from megatron_setup.rows import SwitchedOff, above_zero, has_experts, where
@@ -81,6 +81,7 @@ GRAPH_READS: Mapping[str, Any] = {
     "generation.num_cuda_graphs": 0,
     "generation.inference_cuda_graph_scope": InferenceCudaGraphScope.none,
     "generation.use_cuda_graphs_for_non_decode_steps": False,
+    "generation.cuda_graph_sizing_distribution": CudaGraphSizingDistribution.exponential,
     "moe.moe_pad_experts_for_cuda_graph_inference": False,
 }
 """Read only where decode is captured; with their values when off."""
@@ -96,7 +97,7 @@ GRAPH_ROWS: tuple[Requirement, ...] = (
             source=_GRAPHS,
             reads=("generation.cuda_graph_impl",),
         )
-        for code, (key, off) in zip(("GE002", "GE003", "GE004", "GE005"), GRAPH_READS.items(), strict=True)
+        for code, (key, off) in zip(("GE002", "GE003", "GE004", "GE018", "GE005"), GRAPH_READS.items(), strict=True)
     ),
     Requirement(
         code="GE006",

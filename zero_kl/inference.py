@@ -30,6 +30,7 @@ def inference_fields(config: RunConfig) -> dict[str, Any]:
         "static_kv_memory_pointers": generation.static_kv_memory_pointers,
         "unified_memory_level": generation.unified_memory_level,
         "num_cuda_graphs": generation.num_cuda_graphs or None,
+        "cuda_graph_sizing_distribution": generation.cuda_graph_sizing_distribution,
         "use_cuda_graphs_for_non_decode_steps": generation.use_cuda_graphs_for_non_decode_steps,
         "logprobs_mode": generation.logprobs_mode,
         "materialize_only_last_token_logits": True,

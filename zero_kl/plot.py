@@ -56,7 +56,7 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """(y, label) at every second decade from the largest down, both signs."""
         decades = range(self.high, self.low, -2)
-        up = [(self.y(10.0**d), f"10{str(d).translate(_SUPERSCRIPT)}") for d in decades]
+        up = [(self.y(10.0**d), power_of_ten(d)) for d in decades]
         return up + [(2 * MIDDLE - y, f"−{label}") for y, label in up]
 
 
@@ -106,7 +106,7 @@ def plot(measurements: Sequence[Measurement]) -> Plot:
         series=tuple(
             Series(
                 step=measurement.step,
-                colour=f"oklch(0.64 0.17 {(255 + 137.5 * i) % 360:g})",  # golden angle: no two steps share a hue
+                colour=colour(i),
                 zeros=_zeros(deltas[i], y=axis.zero_row(i, of=len(deltas)), length=length),
                 differing=_path(sorted(marks[i])),
                 size=max(cell, 1.5, 4 - len(marks[i]) / 2_500),
@@ -118,6 +118,16 @@ def plot(measurements: Sequence[Measurement]) -> Plot:
         ),
         cell=cell,
     )
+
+
+def colour(index: int) -> str:
+    """A colour for one of several series, readable on light and dark paper: by the golden angle, no two share a hue."""
+    return f"oklch(0.64 0.17 {(255 + 137.5 * index) % 360:g})"
+
+
+def power_of_ten(exponent: int) -> str:
+    """10⁻³"""
+    return f"10{str(exponent).translate(_SUPERSCRIPT)}"
 
 
 def _axis(deltas: Sequence[Deltas]) -> Axis:

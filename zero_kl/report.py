@@ -36,13 +36,7 @@ def write_report(report: Report, *, folder: Path) -> None:
 
 def render_page(report: Report) -> str:
     """The page as HTML text; the measurements must still have their deltas."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(Path(__file__).parent)
     environment.globals.update({word.__name__: word for word in _WORDS})
     return environment.get_template("report.html.jinja").render(
         report=report,
@@ -50,4 +44,15 @@ def render_page(report: Report) -> str:
         plot=plot.plot(report.measurements),
         frame=plot,
         longest_s=max(report.stages_s.values(), default=0.0) or 1.0,
+    )
+
+
+def page_environment(folder: Path) -> jinja2.Environment:
+    """For the templates in a folder; `style.css.jinja`, the look of all pages, is there too. Unknown names raise."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, Path(__file__).parent]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )

@@ -36,6 +36,13 @@ class InferenceCudaGraphScope(Enum):
     block = "block"
 
 
+class CudaGraphSizingDistribution(Enum):
+    """`CudaGraphSizingDistribution` of megatron-core: how the captured batch sizes are spaced."""
+
+    exponential = "exponential"
+    linear = "linear"
+
+
 class RefitMethod(Enum):
     """`RefitBackendName` of megatron-core: what carries weights from training to generation."""
 
@@ -108,6 +115,9 @@ class GenerationConfig:
 
     num_cuda_graphs: int = 0
     """Batch sizes that get a graph of their own. 0: off."""
+
+    cuda_graph_sizing_distribution: CudaGraphSizingDistribution = CudaGraphSizingDistribution.exponential
+    """Captured batch sizes. exponential: max_requests halved down to 1. linear: equal steps up to max_requests."""
 
     inference_cuda_graph_scope: InferenceCudaGraphScope = InferenceCudaGraphScope.none
     """What a graph holds. none: off."""

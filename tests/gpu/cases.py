@@ -126,14 +126,17 @@ def _start(name: str, *, folder: Path) -> subprocess.Popen[bytes]:
     log = (folder / f"{name}.txt").open("wb")
     print(f"{time.strftime('%H:%M:%S')} {name}: python -m launcher {' '.join(words)}", flush=True)
     command = [sys.executable, "-m", "launcher", *words]
-    return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
 
 def _end(process: subprocess.Popen[bytes], *, deadline: float) -> None:
-    """Wait for the case, and end it with its ranks where it takes too long."""
+    """Wait for the case, and end it with its ranks where it takes too long: their logs then have all threads' stacks."""
     try:
         process.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
+        time.sleep(2.0)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 

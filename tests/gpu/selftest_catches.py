@@ -1,9 +1,10 @@
 """Does the self-test pass on a sound GPU node, and fail by the right check on each of four spoiled ones?
 
-    python tests/gpu/selftest_catches.py flash_attn_4-4.0.0b36-py3-none-any.whl
+    python tests/gpu/selftest_catches.py FOLDER [CASE ...]
 
-Each case is a process of its own that goes around the gates, so that the numbers alone must catch it; what the gates
-would have said stands beside it. The sound cases run first and alone: their seconds count.
+FOLDER has the wheels of flash-attn-4 4.0.0b19 and 4.0.0b36. Each case is a process of its own that goes around the
+gates, so that the numbers alone must catch it; what the gates would have said stands beside it. The sound cases run
+first and alone: their seconds count.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,17 +26,22 @@ CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`caught_by`: codes of checks that must find something, all of them; none: every check must hold."""
+    """`caught_by`: codes of checks that must find something, all of them; none: every check must hold.
+
+    `flash_attn_4`: the version that stands before the installed one.
+    """
 
     name: str
     caught_by: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()
+    flash_attn_4: str = ""
 
 
 CASES = (
     Case(name="sound"),
     Case(name="sound, experts", words=("model=qwen3_moe_1b",)),
-    Case(name="flash-attn-4 b36", caught_by=frozenset({"ZS010", "ZS011"})),
+    Case(name="sound, flash-attn-4 b19", flash_attn_4="4.0.0b19"),
+    Case(name="flash-attn-4 b36", caught_by=frozenset({"ZS010", "ZS011"}), flash_attn_4="4.0.0b36"),
     Case(name="CUBLAS :4096:8", caught_by=frozenset({"ZS001", "ZS028"})),
     Case(name="workspace unpatched", caught_by=frozenset({"ZS002", "ZS024"})),
     Case(name="num_splits 0", caught_by=frozenset({"ZS014"})),
@@ -43,15 +50,15 @@ CASES = (
 
 def child(name: str) -> None:
     """Spoil this process as the case says, run the self-test, print its outcomes as one line of JSON."""
-    if name == "flash-attn-4 b36":
-        sys.path.insert(0, os.environ["SIDE_FOLDER"])  # before the host's own site folders, which PYTHONPATH is not
+    (case,) = [case for case in CASES if case.name == name]
+    if case.flash_attn_4:  # before the host's own site folders, which PYTHONPATH is not
+        sys.path.insert(0, f"{os.environ['SIDE_FOLDER']}/{case.flash_attn_4}")
     from launcher.compose import compose
     from launcher.environment import environment, refusals
     from launcher.schema import Backend
     from launcher.validate import read_architecture
     from zero_kl.versions import check_packages, installed_packages
 
-    (case,) = [case for case in CASES if case.name == name]
     config = compose([*WORDS, *case.words]).config
     exported = {CUBLAS: ":4096:8"} if name == "CUBLAS :4096:8" else {}
     gates = [*refusals(config, exported=exported), *check_packages(config, installed=installed_packages()).violations]
@@ -73,13 +80,15 @@ def child(name: str) -> None:
     print(json.dumps({"gates": gates, "rows": rows}))
 
 
-def main(wheel: str) -> int:
-    """Run every case and print the table; exit 1 where one is not as it must be."""
+def main(wheels: str, *, names: Sequence[str]) -> int:
+    """Run the cases, all where none is named, and print the table; exit 1 where one is not as it must be."""
+    cases = [case for case in CASES if case.name in (names or [case.name])]
     with tempfile.TemporaryDirectory() as folder:
-        zipfile.ZipFile(wheel).extractall(folder)
+        for version in {case.flash_attn_4 for case in cases} - {""}:
+            zipfile.ZipFile(f"{wheels}/flash_attn_4-{version}-py3-none-any.whl").extractall(f"{folder}/{version}")
         environment = {**os.environ, "SIDE_FOLDER": folder, "PYTHONPATH": str(Path(__file__).parents[2])}
-        sound = [(case, _finished(_started(case, environment=environment))) for case in CASES if not case.caught_by]
-        spoiled = [(case, _started(case, environment=environment)) for case in CASES if case.caught_by]
+        sound = [(case, _finished(_started(case, environment=environment))) for case in cases if not case.caught_by]
+        spoiled = [(case, _started(case, environment=environment)) for case in cases if case.caught_by]
         found = sound + [(case, _finished(process)) for case, process in spoiled]
     good = [_show(case, text=text) for case, text in found]
     print("every case is as it must be" if all(good) else "NOT every case is as it must be")
@@ -118,4 +127,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--case"]:
         child(sys.argv[2])
     else:
-        sys.exit(main(sys.argv[1]))
+        sys.exit(main(sys.argv[1], names=sys.argv[2:]))

@@ -6,6 +6,7 @@ from launcher.compose import compose
 from launcher.errors import ConfigError
 from launcher.explain import explain_code, explain_key, field_docstring
 from launcher.keys import keys_of
+from launcher.node_tables import tables
 from launcher.requirement import Condition, Equals, OneOf, Requirement, Severity
 
 SIZE = "parallelism.tensor_model_parallel_size"
@@ -121,6 +122,14 @@ def test_a_rule_in_full(code: str) -> None:
             f"  reads:  parallelism.sequence_parallel, {SIZE}",
         )
     )
+
+
+@pytest.mark.parametrize("code", [code for table in tables() for code in table.by_column()])
+def test_a_row_about_a_node_in_full(code: str) -> None:
+    text = explain_code(code, rules=())
+    assert text.startswith(f"{code}: ")
+    for line in ("  why:", "  source:"):
+        assert line in text
 
 
 def test_an_unknown_code_is_refused_with_the_nearest() -> None:

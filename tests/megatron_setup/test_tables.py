@@ -276,6 +276,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "GE002": ("generation.num_cuda_graphs=16",),
     "GE003": ("generation.inference_cuda_graph_scope=layer",),
     "GE004": ("generation.use_cuda_graphs_for_non_decode_steps=true",),
+    "GE018": ("generation.cuda_graph_sizing_distribution=linear",),
     "GE005": ("model=tiny_moe", "moe.moe_pad_experts_for_cuda_graph_inference=true"),
     "GE006": (GPU, "generation.cuda_graph_impl=full_iteration", "generation.num_cuda_graphs=4"),
     "GE007": (GPU, *GRAPHS, "generation.inference_cuda_graph_scope=none"),

@@ -7,8 +7,11 @@ import pytest
 
 from launcher.compose import compose
 from launcher.keys import keys_of
+from launcher.requirement import Subject, check_all
 from tests.other_values import with_another_value
 from zero_kl.inference import inference_fields, sampling_fields
+from zero_kl.requirements import REQUIREMENTS
+from zero_kl.requirements.kernels import ROW_MULTIPLE
 
 
 def plain(fields: dict[str, Any]) -> dict[str, Any]:
@@ -18,6 +21,23 @@ def plain(fields: dict[str, Any]) -> dict[str, Any]:
 def test_no_graphs_are_null_upstream() -> None:
     assert inference_fields(compose([]).config)["num_cuda_graphs"] is None
     assert inference_fields(compose(["generation.num_cuda_graphs=16"]).config)["num_cuda_graphs"] == 16
+
+
+@pytest.mark.usefixtures("cpu_platform")
+@pytest.mark.parametrize("max_requests", [32, 64, 100, 128, 192, 256, 320])
+def test_zero_kl_takes_the_graphs_whose_sizes_upstream_makes_of_whole_tiles(max_requests: int) -> None:
+    from megatron.core.inference.batch_dimensions_utils import CUDAGraphBatchDimensionBuilder as Builder
+    from megatron.core.inference.config import CudaGraphSizingDistribution
+
+    for distribution in CudaGraphSizingDistribution:
+        for count in (1, 2, 3, 4, 5, 16):
+            sizes = Builder._calculate_cuda_graph_token_counts(1, count, max_requests, distribution)
+            words = (f"max_requests={max_requests}", f"num_cuda_graphs={count}")
+            words += (f"cuda_graph_sizing_distribution={distribution.value}",)
+            overrides = ["+preset=zero_kl_hopper", "generation=graphs", *(f"generation.{word}" for word in words)]
+            found = check_all(REQUIREMENTS, subject=Subject(config=compose(overrides).config, architecture=None))
+            refused = "ZK068" in {violation.row.code for violation in found}
+            assert refused == any(size % ROW_MULTIPLE for size in sizes), (words, sizes)
 
 
 def test_the_longest_sequence_is_trainings_unless_told() -> None:

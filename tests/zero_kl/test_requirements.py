@@ -79,6 +79,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "ZK065": (GPU, "generation.use_cuda_graphs_for_non_decode_steps=true"),
     "ZK066": (*HUB, "generation.mamba_inference_ssm_states_dtype=bfloat16"),
     "ZK067": (GPU, "generation.block_size_tokens=32"),
+    "ZK068": (HOPPER, "generation=graphs", "generation.num_cuda_graphs=16"),
     "ZK070": (CPU, "zero_kl.backend=none"),
     "ZK071": ("platform=hopper", "zero_kl.backend=cpu_reference"),
     "ZK072": ("zero_kl.backend=te_native",),

@@ -25,10 +25,10 @@ def enabled(backend: Backend) -> Iterator[None]:
             stack.enter_context(set_batch_invariant_mode(True))
         if backend in (Backend.te_native, Backend.megatron):
             from launcher.patches import applied
-            from zero_kl.kernels.moe import PATCHES
+            from zero_kl.kernels import flash, moe
             from zero_kl.kernels.te_native import starved
 
             # Also under `megatron`: its kernels do not replace Transformer Engine's grouped GEMM, which experts use.
             stack.enter_context(starved())
-            stack.enter_context(applied(PATCHES))
+            stack.enter_context(applied((*moe.PATCHES, *flash.patches())))
         yield

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from launcher.requirement import Check, Condition, Equals, Finding, OneOf, Requirement, Subject, Want, show
 from launcher.schema import Dtype, PlatformKind
-from launcher.schema.generation import GenerationBackend, InferenceCudaGraphScope, KvCacheManagementMode, LogprobsMode
+from launcher.schema.generation import (
+    CudaGraphSizingDistribution,
+    GenerationBackend,
+    GenerationConfig,
+    InferenceCudaGraphScope,
+    KvCacheManagementMode,
+    LogprobsMode,
+)
 from launcher.schema.performance import CudaGraphImpl
-from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU
+from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU, ZERO_KL_HOPPER
+from zero_kl.requirements.kernels import ROW_MULTIPLE
 
 NO_GRAPHS = ZERO_KL & Condition(
     who="zero-KL",
@@ -14,6 +24,39 @@ NO_GRAPHS = ZERO_KL & Condition(
     test=lambda s: s.config.platform.kind is not PlatformKind.hopper,
 )
 _GRAPHS_WHY = "the recipe captures nothing; graphs of decode were measured exact on Hopper only"
+
+
+GRAPHS = ZERO_KL_HOPPER & Condition(
+    who="zero-KL",
+    text="generation.cuda_graph_impl is not none",
+    test=lambda s: s.config.generation.cuda_graph_impl is not CudaGraphImpl.none,
+)
+
+
+def _whole_tiles(subject: Subject) -> Finding | None:
+    """megatron-core captures `max_requests` rows and smaller sizes, and fills a step up to the next captured one."""
+    generation = subject.config.generation
+    most, count = generation.max_requests, max(generation.num_cuda_graphs, 1)
+    if count > 1 and generation.cuda_graph_sizing_distribution is CudaGraphSizingDistribution.exponential:
+        return _sizes_finding(generation, arithmetic=f"exponential: {most} rows, halved down to 1")
+    step = 2 * math.ceil(most // count / 2) if count > 1 else most
+    if most % ROW_MULTIPLE == 0 and step % ROW_MULTIPLE == 0:
+        return None
+    return _sizes_finding(generation, arithmetic=f"steps of {step} rows up to {most}")
+
+
+def _sizes_finding(generation: GenerationConfig, *, arithmetic: str) -> Finding:
+    most = max(ROW_MULTIPLE, generation.max_requests // ROW_MULTIPLE * ROW_MULTIPLE)
+    return Finding(
+        found=show(generation.num_cuda_graphs),
+        wanted=f"captured sizes that are multiples of {ROW_MULTIPLE} rows",
+        arithmetic=arithmetic,
+        hints=(
+            f"generation.num_cuda_graphs={most // ROW_MULTIPLE}",
+            "generation.cuda_graph_sizing_distribution=linear",
+            *((f"generation.max_requests={most}",) if most != generation.max_requests else ()),
+        ),
+    )
 
 
 def _long_enough(subject: Subject) -> Finding | None:
@@ -164,6 +207,17 @@ ENGINE: tuple[Requirement, ...] = (
         field="use_cuda_graphs_for_non_decode_steps",
         want=Equals(False),
         why="a captured prefill is padded to the graph's token count and was not measured",
+    ),
+    Requirement(
+        code="ZK068",
+        key="generation.num_cuda_graphs",
+        want=Check(text=f"graphs of whole tiles of {ROW_MULTIPLE} rows", test=_whole_tiles),
+        when=GRAPHS,
+        why="a graph of 1 or 2 rows has GEMMs of other kernels than a row in training: of requests decoded one at a "
+        "time 71 of 256 log-probabilities were equal (dense; 115 with experts). Without graphs the engine fills "
+        "each step up to 64 rows by itself",
+        source=f"{MEASURED}; megatron-core 0.19.2 inference/batch_dimensions_utils.py",
+        reads=("generation.max_requests", "generation.cuda_graph_sizing_distribution", "generation.cuda_graph_impl"),
     ),
     _row(
         "ZK066",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from launcher.errors import NodeError
 from launcher.patches import prove
 from zero_kl.environment import environment
-from zero_kl.kernels import moe, te_native
+from zero_kl.kernels import flash, moe, te_native
 from zero_kl.selftest.bench import Bench
 
 
@@ -25,6 +25,15 @@ def check_moe_patches(bench: Bench) -> str | None:
     """megatron-core's permute and unpermute are ours."""
     del bench
     return _refusal(lambda: prove(moe.PATCHES))
+
+
+def check_flash_attention(bench: Bench) -> str | None:
+    """megatron-core takes the installed FlashAttention-4 for present."""
+    del bench
+    from megatron.core.transformer import attention
+
+    refusal = _refusal(lambda: prove(flash.patches()))
+    return refusal or (None if attention.HAVE_FA4 else "megatron-core takes flash-attn-4 for absent (HAVE_FA4)")
 
 
 def check_workspace(bench: Bench) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +13,8 @@ import torch
 from launcher.errors import ConfigError, NodeError
 from launcher.schema import Architecture, PlatformKind, RunConfig
 from zero_kl.selftest.bench import Bench
-from zero_kl.selftest.checks import CHECKS, Check
 from zero_kl.selftest.shapes import shapes_of
+from zero_kl.selftest.table import CHECKS, Check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Outcome:
 def run_checks(bench: Bench, *, checks: Sequence[Check] = CHECKS) -> list[Outcome]:
     """Every check that applies, in the table's order; none stops the others."""
     with torch.no_grad():
-        return [_run(check, bench=bench) for check in checks if check.when(bench)]
+        return [_run(check, bench=bench) for check in checks if check.when.test(bench)]
 
 
 def self_test(config: RunConfig, *, architecture: Architecture | None) -> list[Outcome]:
@@ -55,9 +56,10 @@ def raise_if_failed(outcomes: Sequence[Outcome]) -> None:
 
 
 def _run(check: Check, *, bench: Bench) -> Outcome:
+    function: Callable[[Bench], str | None] = pkgutil.resolve_name(check.run)
     started = time.perf_counter()
     try:
-        found = check.run(bench)
+        found = function(bench)
         if bench.config.platform.kind is not PlatformKind.cpu:
             torch.cuda.synchronize()  # a kernel's error belongs to the check that launched it
     except Exception as error:  # noqa: BLE001  a kernel that raises, whatever it raises, is what the check found

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -130,24 +130,33 @@ def test_a_variable_that_is_not_set_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert check_environment(bench) == "CUBLAS_WORKSPACE_CONFIG is :4096:8, not :0:0"
 
 
+def raises(bench: Any) -> str | None:
+    return bench.no_such_thing
+
+
+def holds(bench: Any) -> str | None:
+    del bench
+    return None
+
+
 def test_a_check_that_raises_has_found_its_error_and_stops_no_other() -> None:
-    from zero_kl.selftest.checks import Check
     from zero_kl.selftest.runner import Bench, raise_if_failed, run_checks, shapes_of
+    from zero_kl.selftest.table import Check
 
     config = compose([DENSE]).config
     architecture = read_architecture(config.model)
     assert architecture is not None
     checks = [
-        Check(code="ZS901", name="raises", run=lambda _: [][1], why="it can"),
-        Check(code="ZS902", name="holds", run=lambda _: None, why="it can"),
+        Check(code="ZS901", name="raises", run=f"{__name__}.raises", why="it can"),
+        Check(code="ZS902", name="holds", run=f"{__name__}.holds", why="it can"),
     ]
     outcomes = run_checks(Bench(config, shapes_of(config, architecture=architecture)), checks=checks)
-    assert [o.found for o in outcomes] == ["IndexError: list index out of range", None]
-    with pytest.raises(NodeError, match=r"fails its self-test\n\nerror\[ZS901\]: raises: IndexError"):
+    assert [o.found for o in outcomes] == ["AttributeError: 'Bench' object has no attribute 'no_such_thing'", None]
+    with pytest.raises(NodeError, match=r"fails its self-test\n\nerror\[ZS901\]: raises: AttributeError"):
         raise_if_failed(outcomes)
 
 
 def test_codes_and_names_are_unique() -> None:
-    from zero_kl.selftest.checks import CHECKS
+    from zero_kl.selftest.table import CHECKS
 
     assert len({c.code for c in CHECKS}) == len({c.name for c in CHECKS}) == len(CHECKS)
