@@ -17,12 +17,15 @@ USAGE = """usage: python -m launcher [verb] [overrides]
   status [RUN...]     state, last step and heartbeat of all runs or some; --json
   logs [-f] [RUN]     what rank 0 printed, or rank=N; -f stays until the end
   cancel RUN...       end runs
-  report [RUN...]     the verdict of a run; several side by side
+  requeue RUN...      queue runs again that Slurm or an error ended; they go on from their last save
+  report [RUN...]     the verdict of a run; several side by side; a sweep's table and page
+  probe [NAME]        what the Slurm cluster here is, written as the profile cluster=NAME
 
 submit, plan and check take -m: several values of a key, all combinations. Points that cannot work are pruned with
 the reason, the rest is priced, and runs here in turn or as Slurm arrays. The same words again run what is missing.
 
-RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder.
+RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder. For status, cancel and report it may
+be a sweep: its folder, or the last part of that.
 
 overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
 
@@ -30,7 +33,8 @@ overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
   python -m launcher                              the same experiment with ordinary kernels: not equal
   python -m launcher plan +preset=zero_kl         what a Blackwell cluster would be asked for
 
-exit codes: 0 fine, 2 configuration refused, 3 environment refused, 4 submission failed, 5 experiment failed"""
+exit codes: 0 fine, 2 configuration refused, 3 environment refused, 4 submission failed, 5 experiment failed,
+6 interrupted by a signal, saved, to go on"""
 
 
 def submit(arguments: Sequence[str]) -> ExitCode:
@@ -128,13 +132,27 @@ def cancel(arguments: Sequence[str]) -> ExitCode:
     return cancel(arguments)
 
 
+def requeue(arguments: Sequence[str]) -> ExitCode:
+    """Queue runs again that did not finish."""
+    from launcher.requeue import requeue
+
+    return requeue(arguments)
+
+
 def report(arguments: Sequence[str]) -> ExitCode:
-    """Print one verdict, or several side by side."""
+    """Print one verdict, several side by side, or a sweep's table."""
     from rich.console import Console
 
     from launcher.run import show_reports
 
     return show_reports(arguments or ["latest"], console=Console())
+
+
+def probe(arguments: Sequence[str]) -> ExitCode:
+    """Write a profile of the cluster here."""
+    from launcher.slurm.probe import probe
+
+    return probe(arguments)
 
 
 _BASE_PACKAGES = ("rich", "hydra", "omegaconf", "submitit", "packaging")
@@ -147,7 +165,9 @@ VERBS: dict[str, Callable[[Sequence[str]], ExitCode]] = {
     "status": status,
     "logs": logs,
     "cancel": cancel,
+    "requeue": requeue,
     "report": report,
+    "probe": probe,
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from launcher.errors import ConfigError, ExitCode
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths
-from launcher.selection import newest_attempts, outputs_among, select_one
+from launcher.selection import newest_attempts, outputs_among, select_one, select_several
 from launcher.slurm.queue import cancel_jobs, job_states
 from launcher.status import render_rows, rows_of, to_json
 from launcher.submission import Submission, read_submission
@@ -23,10 +23,10 @@ _ASK_S = 5.0
 
 
 def show_status(words: Sequence[str]) -> ExitCode:
-    """Print a row for each run named, or for the newest attempt of every run."""
+    """Print a row for each run named and each point of a sweep named, or for the newest attempt of every run."""
     outputs, words = outputs_among(words)
     names = [word for word in words if word != "--json"]
-    attempts = [select_one(name, outputs=outputs, wanted=_any, what="an attempt") for name in names]
+    attempts = select_several(names, outputs=outputs, wanted=_any, what="an attempt")
     rows = rows_of(attempts if names else newest_attempts(outputs))
     print(to_json(rows) if "--json" in words else render_rows(rows))
     return ExitCode.OK
@@ -85,25 +85,29 @@ def cancel(words: Sequence[str]) -> ExitCode:
     outputs, names = outputs_among(words)
     if not names:
         raise ConfigError("error: cancel needs a run\nhint: python -m launcher cancel latest")
-    chosen = [select_one(name, outputs=outputs, wanted=_was_submitted, what="a job") for name in names]
-    for paths in dict.fromkeys(chosen):
-        submission = read_submission(paths)
-        assert submission is not None, "selected by having one"
-        if paths.outcome.exists() or not _is_on(submission):
-            print(f"over already: {paths.root}")
-            continue
-        _cancel(paths, submission=submission)
-        print(f"cancelled: {paths.root}")
+    chosen = select_several(names, outputs=outputs, wanted=_was_submitted, what="a job")
+    going = _going(chosen)
+    cancel_jobs([submission.job for submission in going.values() if submission.is_slurm])
+    for paths in chosen:
+        if paths in going:
+            _record_end(paths, submission=going[paths])
+        print(f"{'cancelled' if paths in going else 'over already'}: {paths.root}")
     return ExitCode.OK
 
 
-def _cancel(paths: AttemptPaths, *, submission: Submission) -> None:
+def _going(attempts: Sequence[AttemptPaths]) -> dict[AttemptPaths, Submission]:
+    """Those that are on, and who runs them. One question to Slurm for all of them."""
+    found = {a: s for a in attempts if not a.outcome.exists() and (s := read_submission(a)) is not None}
+    states = job_states(s.job for s in found.values() if s.is_slurm)
+    return {a: s for a, s in found.items() if (states[s.job].is_active if s.is_slurm else s.launcher_lives)}
+
+
+def _record_end(paths: AttemptPaths, *, submission: Submission) -> None:
     """A local run's launcher ends its ranks and writes the outcome itself."""
-    if not submission.is_slurm:
+    if submission.is_slurm:
+        write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
+    else:
         os.kill(submission.pid, signal.SIGINT)
-        return
-    cancel_jobs([submission.job])
-    write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
 
 
 def _any(_: AttemptPaths) -> bool:

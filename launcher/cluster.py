@@ -27,6 +27,7 @@ LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.clus
 NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
 NODES_OPEN = SLURM & where("", text="cluster.nodes is null", test=lambda c: c.cluster.nodes is None)
 ON_GPU = where("the run", text="the platform has GPUs", test=lambda c: c.platform.kind is not PlatformKind.cpu)
+NO_GPU = where("the run", text="the platform is cpu", test=lambda c: c.platform.kind is PlatformKind.cpu)
 IMAGE = SLURM & where("", text="cluster.container_image is set", test=lambda c: c.cluster.container_image is not None)
 NO_IMAGE = SLURM & where("", text="cluster.container_image is null", test=lambda c: c.cluster.container_image is None)
 DOMAINS = SLURM & where(
@@ -45,6 +46,9 @@ _COUNTS = {
     "CL005": ("nodes_per_nvlink_domain", _SHAPE),
     "CL006": ("segment", _SEGMENT),
     "CL007": ("max_gpus", "launcher/sweep/groups.py"),
+    "CL008": ("max_array_size", "launcher/sweep/start.py"),
+    "CL009": ("max_timeout_min", _SBATCH),
+    "CL035": ("min_free_gpu_memory_gb", "launcher/preflight.py"),
 }
 
 COUNT_ROWS = tuple(
@@ -130,6 +134,15 @@ SHAPE_ROWS = (
         source="launcher/sweep/groups.py",
         reads=(*_LAYOUT, "cluster.gpus_per_node", "cluster.nodes", "cluster.exclusive"),
     ),
+    Requirement(
+        code="CL018",
+        key="cluster.timeout_min",
+        want=Check("at most cluster.max_timeout_min", findings.longer_than_partition),
+        when=SLURM,
+        why="sbatch refuses a job over its partition's limit, or lets it pend for ever",
+        source="Slurm 22.05 slurm.conf(5), EnforcePartLimits",
+        reads=("cluster.max_timeout_min",),
+    ),
 )
 
 SBATCH_ROWS = (
@@ -158,6 +171,26 @@ SBATCH_ROWS = (
         source=f"{_SBATCH}, --mem",
         reads=("cluster.sbatch",),
     ),
+    Requirement(
+        code="CL023",
+        key="cluster.srun_args",
+        want=Check("arguments that the launcher does not give itself", findings.not_the_launchers),
+        when=SLURM,
+        why="srun takes the last of two, and what holds the ranks together would be undone",
+        source="launcher/slurm/parameters.py, _srun_args",
+        reads=("cluster.cpu_bind",),
+    ),
+)
+
+RESTART_ROWS = tuple(
+    Requirement(
+        code=code,
+        key=f"cluster.restarts.{cause}",
+        want=Between(low=0),
+        why="it counts restarts, and 0 is none",
+        source="launcher/slurm/lives.py",
+    )
+    for code, cause in (("CL024", "timeout"), ("CL025", "preempted"), ("CL026", "node_failure"))
 )
 
 DOMAIN_ROWS = (
@@ -219,7 +252,8 @@ _ONLY_IN_A_CONTAINER = ("container_workdir", "container_mounts", "container_env"
 _ONLY_SLURM = (
     *("account", "partition", "qos", "reservation", "nodes", "cpus_per_task", "mem", "constraint", "exclude"),
     *("exclusive", "nodes_per_nvlink_domain", "segment", "signal_delay_s", "mail_type", "mail_user", "setup", "python"),
-    *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER, "max_gpus"),
+    *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER, "max_gpus", "cpu_bind", "max_timeout_min"),
+    *("max_array_size", "restarts.timeout", "restarts.preempted", "restarts.node_failure"),
 )
 """Append only: the codes count from CL050."""
 
@@ -243,7 +277,15 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *COUNT_ROWS,
     *SHAPE_ROWS,
     *SBATCH_ROWS,
+    *RESTART_ROWS,
     *DOMAIN_ROWS,
+    *_unread(
+        36,
+        names=("min_free_gpu_memory_gb", "peer_access"),
+        when=NO_GPU,
+        why="there is no GPU to look at",
+        source="launcher/jobs/health.py",
+    ),
     *CONTAINER_ROWS,
     *_unread(
         41,

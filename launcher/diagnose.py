@@ -55,18 +55,31 @@ def unknown_option(group: str, *, option: str, options: Sequence[str]) -> Proble
 
 
 def unknown_name(name: str, *, value: str, options: Mapping[str, Sequence[str]]) -> Problem:
-    """Neither a group nor a key: the nearest group where a word without dots is near one, else the nearest keys."""
-    group = nearest(name, names=options)[0]
-    if "." not in name and nearness(name, name=group) >= NEAR:
+    """Neither a group nor a key: the nearest group where a word without dots is near one, else the nearest keys, or
+    those of the section that is nearer."""
+    group, section = nearest(name, names=options)[0], near_section(name)
+    if "." not in name and not section and nearness(name, name=group) >= NEAR:
         option = nearest(value, names=options[group])[0]
         valid = ", ".join(nearest(name, names=options))
         return Problem(text=f"{name} is not a group", details={"valid": valid}, hint=choosing(group, option=option))
     near = near_keys(name)
-    if near:
+    if near and nearness(name, name=near[0]) >= nearness(name, name=section):
         return Problem(text=f"{name} is not a key", details={"near": ", ".join(near)}, hint=f"{near[0]}={value}")
-    head = name.partition(".")[0]
+    head = section or name.partition(".")[0]
     valid = nearest(name, names=[key for key in keys_of() if key.startswith(f"{head}.")] or list(options))
     return Problem(text=f"{name} is not a key", details={"valid": ", ".join(valid)})
+
+
+def near_section(name: str) -> str:
+    """The section that was meant for a key, or whose first part was left out; empty where there is none.
+
+    Of a misspelt key in it there is no hint: `optimizer.schedule` may be any key of optimizer.scheduler, and what
+    others call peft.rank is model.peft.dim.
+    """
+    sections = dict.fromkeys(key.rpartition(".")[0] for key in keys_of())
+    inner = [section for section in sections if "." in section]
+    head = name.rpartition(".")[0]
+    return next((s for s in inner if nearness(name, name=s) >= 0.8 or (head and f".{s}".endswith(f".{head}"))), "")
 
 
 def near_keys(name: str) -> list[str]:

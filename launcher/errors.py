@@ -15,6 +15,7 @@ class ExitCode(IntEnum):
     ENVIRONMENT = 3
     SUBMISSION = 4
     EXPERIMENT = 5
+    INTERRUPTED = 6
 
 
 class LauncherError(Exception):
@@ -39,6 +40,12 @@ class SubmissionError(LauncherError):
     """The run could not be started: Slurm or the run folder refused."""
 
     exit_code = ExitCode.SUBMISSION
+
+
+class Interrupted(LauncherError):  # noqa: N818  no error: the run was asked to end, and did
+    """A signal asked the run to end, and all ranks ended it after the same step; the save of it is written."""
+
+    exit_code = ExitCode.INTERRUPTED
 
 
 class ExperimentError(LauncherError):

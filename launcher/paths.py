@@ -58,6 +58,15 @@ class AttemptPaths:
         return self.root / "outcome.json"
 
     @property
+    def lives(self) -> Path:
+        """The lives of a job that is requeued, one JSON object a line, each written when it is over."""
+        return self.root / "attempts.jsonl"
+
+    def life(self, number: int) -> Path:
+        """The ranks' records and the outcome of a life, put away when the next began."""
+        return self.root / "lives" / f"life_{number}"
+
+    @property
     def logs(self) -> Path:
         """submitit's folder: one log per rank."""
         return self.root / "logs"
@@ -177,9 +186,19 @@ class SweepPaths:
         return self.root / "lock"
 
     @property
+    def outputs(self) -> Outputs:
+        """The folder that it is in."""
+        return Outputs(self.root.parent.parent)
+
+    @property
     def points(self) -> Path:
         """Every point with its words and what became of it, as of the last submission."""
         return self.root / "points.json"
+
+    @property
+    def page(self) -> Path:
+        """How the points ended, as a page."""
+        return self.root / "report.html"
 
     def new_array(self) -> ArrayPaths:
         """Make the folder of the next array; only the holder of the lock does."""

@@ -22,6 +22,7 @@ class RankState(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +70,18 @@ def write_rank(paths: AttemptPaths, *, rank: int, state: RankState, exit_code: i
 
 def read_ranks(paths: AttemptPaths) -> list[RankRecord]:
     """The records there are, by rank."""
-    found: list[Any] = [read_json(p) for p in paths.rank(0).parent.glob("rank_*.json")]
-    records = [replace(RankRecord(**data), state=RankState(data["state"])) for data in found if data]
-    return sorted(records, key=lambda record: record.rank)
+    found = [_read(path) for path in paths.rank(0).parent.glob("rank_*.json")]
+    return sorted((record for record in found if record is not None), key=lambda record: record.rank)
+
+
+def read_rank(paths: AttemptPaths, *, rank: int) -> RankRecord | None:
+    """The record of a rank; None before its start."""
+    return _read(paths.rank(rank))
+
+
+def _read(path: Path) -> RankRecord | None:
+    data: dict[str, Any] | None = read_json(path)
+    return None if data is None else replace(RankRecord(**data), state=RankState(data["state"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +108,11 @@ class ProgressWriter:
         event = Progress(stage=stage, done=done, total=total, unit=unit, time=time.time())
         with self._path.open("a") as file:
             file.write(json.dumps(asdict(event)) + "\n")
+
+
+def first_event(path: Path) -> Progress | None:
+    """The first event of a file of progress; None before there is one."""
+    return next(ProgressReader(path).new_events(), None)
 
 
 class ProgressReader:

@@ -11,13 +11,13 @@ from rich.table import Table
 from launcher.compose import Composed, compose
 from launcher.environment import check_environment
 from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
-from launcher.paths import AttemptPaths
+from launcher.paths import AttemptPaths, Outputs
 from launcher.plan import Plan, make_plan, render_plan
 from launcher.requirement import render
 from launcher.schema import RunConfig
 from launcher.schema.cluster import ClusterKind
 from launcher.secrets import check_secrets
-from launcher.selection import outputs_among, select_one
+from launcher.selection import outputs_among, select_one, sweep_named
 from launcher.stages import render_stages
 from launcher.steps import read_steps, render_steps
 from launcher.validate import Validation, validate
@@ -51,7 +51,9 @@ def _print_head(validation: Validation, *, plan: Plan, composed: Composed, conso
 def _offer(plan: Plan, *, console: Console) -> ExitCode | None:
     """The verdict of an identical finished run; None where there is none. Raises SubmissionError for a running one."""
     from launcher.submit import finished_attempt, running_attempt
+    from launcher.sweep.arrays import adopt_orphans
 
+    adopt_orphans(Outputs(plan.run.root.parent), run=plan.run)
     running = running_attempt(plan.run)
     if running:
         raise SubmissionError(f"error: the same run is running in {running.root}\nhint: force=true")
@@ -133,8 +135,15 @@ def _tables(paths: AttemptPaths) -> list[Table]:
 
 
 def show_reports(names: Sequence[str], *, console: Console) -> ExitCode:
-    """Print one report whole, or several side by side. `output_dir=` may stand among the names."""
+    """Print one report whole, several side by side, or a sweep's table. `output_dir=` may stand among the names."""
     outputs, words = outputs_among(names)
+    sweeps = [sweep for name in words if (sweep := sweep_named(name, outputs=outputs)) is not None]
+    if sweeps and len(words) > 1:
+        raise ConfigError(f"error: a sweep is reported alone\nhint: python -m launcher report {sweeps[0].root}")
+    if sweeps:
+        from launcher.sweep.report import show_sweep
+
+        return show_sweep(sweeps[0], console=console)
     found = [select_one(name, outputs=outputs, wanted=_has_report, what="a report") for name in words]
     if len(found) == 1:
         return _show(found[0], console=console)

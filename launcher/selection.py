@@ -1,4 +1,4 @@
-"""Which attempts a person means: `latest`, a Slurm job's id, a run's name or folder, an attempt's folder."""
+"""Which attempts a person means: `latest`, a Slurm job's id, a run's name or folder, an attempt's folder, a sweep."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from launcher.errors import ConfigError
-from launcher.paths import AttemptPaths, Outputs, RunPaths
+from launcher.paths import AttemptPaths, Outputs, RunPaths, SweepPaths
 from launcher.submission import read_submission
+from launcher.sweep.record import attempt_of, read_sweep
 
 Wanted = Callable[[AttemptPaths], bool]
 
@@ -25,6 +26,25 @@ def select_one(name: str, *, outputs: Outputs, wanted: Wanted, what: str) -> Att
         return found[-1]
     there = ", ".join(run.root.name for run in outputs.runs() if any(map(wanted, run.attempts()))) or "none"
     raise ConfigError(f"error: no run with {what} is called {name} in {outputs.root}\n  there:  {there}")
+
+
+def select_several(names: Sequence[str], *, outputs: Outputs, wanted: Wanted, what: str) -> list[AttemptPaths]:
+    """An attempt for each name, and those of all points for the name of a sweep; each once. Raises ConfigError."""
+    found: dict[AttemptPaths, None] = {}
+    for name in names:
+        sweep = sweep_named(name, outputs=outputs)
+        if sweep is None:
+            found[select_one(name, outputs=outputs, wanted=wanted, what=what)] = None
+        else:
+            attempts = (attempt_of(point, sweep=sweep) for point in read_sweep(sweep).points)
+            found |= dict.fromkeys(a for a in attempts if a is not None and wanted(a))
+    return list(found)
+
+
+def sweep_named(name: str, *, outputs: Outputs) -> SweepPaths | None:
+    """The sweep whose folder or hash the name is; None where it is none's."""
+    candidates = (SweepPaths(Path(name)), outputs.sweep(name))
+    return next((sweep for sweep in candidates if sweep.points.exists()), None)
 
 
 def newest_attempts(outputs: Outputs) -> list[AttemptPaths]:

@@ -11,9 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from launcher.files import disk_note
 from launcher.outcome import read_outcome
 from launcher.paths import AttemptPaths
-from launcher.records import Progress
+from launcher.records import Progress, read_rank
+from launcher.slurm.lives import RESTARTED, read_lives
 from launcher.slurm.queue import JobState, job_states
 from launcher.submission import Submission, read_submission
 
@@ -25,7 +27,7 @@ _WIDTHS = (30, 10, 13, 19, 4)
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """An attempt. `heartbeat_s` is the age of rank 0's last sign, null before the first and after the end."""
+    """An attempt. `heartbeat_s` is the age of rank 0's last sign, null before its start and after the end."""
 
     run: str
     attempt: int
@@ -38,6 +40,11 @@ class Row:
     step: str
     heartbeat_s: float | None
     folder: str
+    lives: int = 1
+    """How often the job has been started; more than once where it was requeued."""
+
+    restarted: str = ""
+    """Why, and at which step."""
 
     @property
     def is_silent(self) -> bool:
@@ -55,11 +62,11 @@ def rows_of(attempts: Sequence[AttemptPaths]) -> list[Row]:
 
 
 def _row(attempt: AttemptPaths, *, submission: Submission | None, states: dict[str, JobState]) -> Row:
-    outcome, last = read_outcome(attempt), last_event(attempt)
+    outcome, last, over = read_outcome(attempt), last_event(attempt), read_lives(attempt)
     if outcome is not None:
         state, detail = outcome.state, outcome.error.splitlines()[0] if outcome.error else ""
     else:
-        state, detail = _live_state(submission, states=states)
+        state, detail = _live_state(attempt, submission=submission, states=states)
     return Row(
         run=attempt.root.parent.name,
         attempt=attempt.number,
@@ -68,18 +75,30 @@ def _row(attempt: AttemptPaths, *, submission: Submission | None, states: dict[s
         detail=detail,
         exit_code=None if outcome is None else outcome.exit_code,
         step="" if last is None else f"{last.stage} {last.done}/{last.total}",
-        heartbeat_s=None if last is None or state not in _RUNNING else max(time.time() - last.time, 0.0),
+        heartbeat_s=_heartbeat(attempt, last=last) if state in _RUNNING else None,
         folder=str(attempt.root),
+        lives=max(len(over) + (outcome is None), 1),
+        restarted=", ".join(f"{life.cause} at step {life.saved_step}" for life in over if life.cause in RESTARTED),
     )
 
 
-def _live_state(submission: Submission | None, *, states: dict[str, JobState]) -> tuple[str, str]:
+def _heartbeat(attempt: AttemptPaths, *, last: Progress | None) -> float | None:
+    """Since rank 0's last event or its start, whichever came later: a rank may hang in an import or a rendezvous, and
+    the events of a requeued run are of its former life."""
+    signs = [sign.time for sign in (last, read_rank(attempt, rank=0)) if sign is not None]
+    return max(time.time() - max(signs), 0.0) if signs else None
+
+
+def _live_state(
+    attempt: AttemptPaths, *, submission: Submission | None, states: dict[str, JobState]
+) -> tuple[str, str]:
     if submission is None:
         return "not started", "the launcher was killed before, or refused"
     if not submission.is_slurm:
         return ("running", "") if submission.launcher_lives else ("gone", "its launcher was killed")
     job = states[submission.job]
-    return job.state, job.detail
+    full = not job.is_active and disk_note(attempt.root)
+    return job.state, f"{job.detail}; no outcome could be written, its disk is full" if full else job.detail
 
 
 def last_event(attempt: AttemptPaths) -> Progress | None:
@@ -109,9 +128,12 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _note(row: Row) -> str:
     name = f"{row.run}/{row.attempt}"
+    parts = [f"life {row.lives}, after {row.restarted}"] if row.restarted else []
     if row.is_silent:
-        return f"{name}: {row.state} but no step for {_age(row.heartbeat_s)}"
-    return f"{name}: {row.detail}" if row.detail and row.state != "RUNNING" else ""
+        parts.append(f"{row.state} but no step for {_age(row.heartbeat_s)}")
+    elif row.detail and row.state != "RUNNING":
+        parts.append(row.detail)
+    return f"{name}: {'; '.join(parts)}" if parts else ""
 
 
 def _age(seconds: float | None) -> str:

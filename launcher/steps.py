@@ -10,6 +10,8 @@ from pathlib import Path
 from rich.box import SIMPLE
 from rich.table import Table
 
+from launcher.files import write_text
+
 _SHOWN = 6
 
 
@@ -47,6 +49,11 @@ def read_steps(path: Path) -> list[StepRecord]:
     if not path.exists():
         return []
     return [StepRecord(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write_steps(path: Path, *, records: Sequence[StepRecord]) -> None:
+    """Replace the file by these steps."""
+    write_text(path, text="".join(json.dumps(asdict(record)) + "\n" for record in records))
 
 
 def render_steps(records: Sequence[StepRecord]) -> Table:

@@ -70,6 +70,20 @@ def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
     return paths
 
 
+def repeat_attempt(paths: AttemptPaths, *, config: RunConfig) -> AttemptPaths:
+    """Make the next attempt of the same run, with this configuration. Raises SubmissionError as `write_attempt`."""
+    try:
+        attempt = RunPaths(paths.root.parent).new_attempt()
+        write_text(attempt.resolved, text=dump_resolved(config))
+        write_text(attempt.overrides, text=paths.overrides.read_text())
+        write_json(attempt.plan, data=read_json(paths.plan))
+        write_json(attempt.versions, data=installed_versions())
+        write_json(attempt.git, data=git_state())
+    except OSError as error:
+        raise unwritable(config, error=error) from None
+    return attempt
+
+
 def frozen(config: RunConfig) -> RunConfig:
     """The configuration with absolute paths: a node's current folder, or a container's, is another one."""
     model, job = config.model, config.job

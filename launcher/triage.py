@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.errors import ExitCode
@@ -25,6 +25,8 @@ class Failure:
     rank: int
     text: str
     exit_code: int
+    words: str = ""
+    """srun's, where the rank was killed and left no error of its own."""
 
 
 def first_failure(paths: AttemptPaths, *, num_ranks: int) -> Failure | None:
@@ -36,16 +38,17 @@ def first_failure(paths: AttemptPaths, *, num_ranks: int) -> Failure | None:
     return _first_record(records) or _missing(paths, records=records, num_ranks=num_ranks)
 
 
-def first_failure_of_step(paths: AttemptPaths, *, num_ranks: int, srun_log: Path) -> Failure | None:
+def first_failure_of_step(paths: AttemptPaths, *, num_ranks: int, words: str) -> Failure | None:
     """The cause among ranks that srun ran on any nodes and that are all over; None where each of them finished.
 
-    srun ends the others when one fails, so records that still say running are many; its first words name the cause.
+    srun ends the others when one fails, so records that still say running are many; its first words, somewhere among
+    `words`, name the cause.
     """
     records = read_ranks(paths)
     finished = {r.rank for r in records if r.state is RankState.FINISHED}
     if len(finished) == num_ranks:
         return None
-    said = _SRUN.search(srun_log.read_text(errors="replace")) if srun_log.exists() else None
+    said = _SRUN.search(words)
     if said is None:
         return _first_record(records) or _missing(paths, records=records, num_ranks=num_ranks)
     rank, where = int(said["rank"]), f"on {said['node']}"
@@ -54,12 +57,14 @@ def first_failure_of_step(paths: AttemptPaths, *, num_ranks: int, srun_log: Path
         return own
     if rank not in {r.rank for r in records}:
         text = f"error: rank {rank} ({where}) ended before it left a record: {said['words']}" + disk_note(paths.root)
-        return Failure(rank=rank, text=text, exit_code=ExitCode.EXPERIMENT)
-    return _killed(paths, rank=rank, where=where, why=f"srun says: {said['words']}; usual are {_USUAL}")
+        return Failure(rank=rank, text=text, exit_code=ExitCode.EXPERIMENT, words=said["words"])
+    killed = _killed(paths, rank=rank, where=where, why=f"srun says: {said['words']}; usual are {_USUAL}")
+    return replace(killed, words=said["words"])
 
 
 def _first_record(records: Sequence[RankRecord]) -> Failure | None:
     failed = [r for r in records if r.state is RankState.FAILED]
+    failed = failed or [r for r in records if r.state is RankState.INTERRUPTED]
     if not failed:
         return None
     first = min(failed, key=lambda r: r.time)
@@ -81,6 +86,20 @@ def _killed(paths: AttemptPaths, *, rank: int, where: str, why: str) -> Failure:
 
 def triage(failure: Failure, *, log: Path, root: Path) -> str:
     """One screen: the first failing rank, its error, its log's last lines."""
-    lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:] if log.exists() else []
+    lines = _last_lines(log.read_text(errors="replace").splitlines()) if log.exists() else []
     tail = "".join(f"\n  | {line[:160]}" for line in lines)
-    return f"rank {failure.rank} failed first\n{failure.text}\nlog: {log}{tail}\nrun: {root}"
+    how = "was asked to end" if failure.exit_code == ExitCode.INTERRUPTED else "failed first"
+    return f"rank {failure.rank} {how}\n{failure.text}\nlog: {log}{tail}\nrun: {root}"
+
+
+def _last_lines(lines: Sequence[str]) -> Sequence[str]:
+    """The end of a log; of a crash in native code the head of what faulthandler wrote, which begins where it was."""
+    fatal = [number for number, line in enumerate(lines) if line.startswith("Fatal Python error")]
+    current = (
+        [number for number in range(fatal[-1], len(lines)) if lines[number].startswith("Current thread")]
+        if fatal
+        else []
+    )
+    if not current:
+        return lines[-_LOG_LINES:]
+    return [lines[fatal[-1]], *lines[current[0] : current[0] + _LOG_LINES - 1]]

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 from submitit import Job
 
-from launcher.errors import ExitCode, ExperimentError
+from launcher.errors import ExitCode, ExperimentError, SubmissionError
 from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths
 from launcher.records import ProgressReader, RankState, read_ranks
@@ -79,9 +79,17 @@ def _wait_for_slurm(job: str, *, paths: AttemptPaths, bars: _Bars) -> None:
             return
         if now - asked > _ASK_SLURM_S:
             asked = now
-            over_since = None if job_states([job])[job].is_active else over_since or now
+            over_since = None if _may_be_on(job) else over_since or now
         time.sleep(_POLL_S)
     bars.update()
+
+
+def _may_be_on(job: str) -> bool:
+    """Also where Slurm does not answer: its controller may be restarted, and the job goes on without it."""
+    try:
+        return job_states([job])[job].is_active
+    except SubmissionError:
+        return True
 
 
 def _follow(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> Failure | None:

@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 import errno
-import signal
+import faulthandler
 import sys
 import traceback
 from pathlib import Path
 
 from launcher.environment import apply_environment
-from launcher.errors import ExitCode, LauncherError
+from launcher.errors import ExitCode, Interrupted, LauncherError
 from launcher.files import disk_note
+from launcher.interruption import end_at_once
 from launcher.paths import AttemptPaths
 from launcher.placement import Placement, read_placement
 from launcher.records import ProgressWriter, RankState, write_rank
@@ -24,15 +25,21 @@ _FULL_OR_READ_ONLY = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
 
 
 def run_rank(attempt: str) -> None:
-    """Run this rank of the attempt. Ends with SystemExit of the failure's exit code; returns where all went well."""
-    # submitit ignores it, so a rank that Slurm ends would live until KillWait, 30 s on most clusters
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """Run this rank of the attempt. Ends with SystemExit of the failure's exit code; returns where all went well.
+
+    Returns after an interruption too: srun ends all ranks when the first ends with another code than 0.
+    """
+    end_at_once()
+    faulthandler.enable()  # a crash in native code says where it was
     paths = AttemptPaths(Path(attempt))
     placement = read_placement()
     try:
         write_rank(paths, rank=placement.rank, state=RankState.RUNNING)
         _run(paths, placement=placement)
         write_rank(paths, rank=placement.rank, state=RankState.FINISHED)
+    except Interrupted as end:
+        print(end, file=sys.stderr, flush=True)
+        write_rank(paths, rank=placement.rank, state=RankState.INTERRUPTED, exit_code=end.exit_code, error=str(end))
     except LauncherError as error:
         _fail(paths, placement=placement, code=error.exit_code, text=str(error))
     except OSError as error:

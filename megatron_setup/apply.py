@@ -25,6 +25,7 @@ from megatron_setup.distributed import join_world, world_of_one
 from megatron_setup.draft_model import draft_hook
 from megatron_setup.finalize import Finished, finish
 from megatron_setup.inference_model import build_inference_model
+from megatron_setup.links import check_links
 from megatron_setup.lora import bridge_lora, lora_hook
 from megatron_setup.megatron_config import build_megatron_config
 from megatron_setup.model_import import import_once
@@ -121,8 +122,9 @@ def _import(config: RunConfig) -> None:
 
 
 def join(setup: Setup) -> None:
-    """All ranks meet."""
+    """All ranks meet, and one all-reduce shows that they reach each other. Raises NodeError."""
     join_world(setup.config, store=setup.store, rank=setup.rank, world_size=setup.world_size)
+    check_links(setup.config, store=setup.store, rank=setup.rank, world_size=setup.world_size)
 
 
 def configure(setup: Setup) -> None:
@@ -271,8 +273,22 @@ def finish_step(setup: Setup) -> None:
     saves.advance(num_samples=batch_size(setup.config))
     saves.poll()
     is_due = checkpoint.save_interval is not None and saves.step % checkpoint.save_interval == 0
-    if checkpoint.save and (is_due or saves.step == setup.config.job.num_steps):
-        saves.save(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+    if is_due or saves.step == setup.config.job.num_steps:
+        _save(setup)
+
+
+def _save(setup: Setup) -> None:
+    """Save this step once, where saves are made at all."""
+    if setup.config.checkpoint.save and not setup.saves.is_saved:
+        setup.saves.save(model=setup.model, optimizer=setup.optimizer, scheduler=setup.scheduler)
+
+
+def end_early(setup: Setup) -> None:
+    """Save the step just finished, whatever the schedule, and close; on all ranks. The value model's first, as ever."""
+    for each in (setup.value, setup):
+        if each is not None:
+            _save(each)
+    close(setup)
 
 
 def close(setup: Setup) -> None:

@@ -91,6 +91,8 @@ COLOCATED_IN_BACKGROUND = where(
     test=lambda c: c.checkpoint.async_save and c.generation.colocated,
 )
 
+_NOTHING_SAVED = "nothing is saved while checkpoint.save is false; checkpoint.save=true saves"
+
 _SAVE_READS = (
     "save_interval most_recent_k save_optim save_rng fully_parallel_save ckpt_fully_parallel_save_process_group "
     "storage_writers_per_rank"
@@ -175,13 +177,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         source="megatron_setup/iterations.py",
     ),
     *unread(
-        _keys(10, names=_SAVE_READS), when=UNSAVED, why="nothing is saved", source=_BRIDGE, reads=("checkpoint.save",)
+        _keys(10, names=_SAVE_READS), when=UNSAVED, why=_NOTHING_SAVED, source=_BRIDGE, reads=("checkpoint.save",)
     ),
     *unread(
         _keys(17, names="ckpt_assume_constant_structure also_save_hf_checkpoint"),
         off=False,
         when=UNSAVED,
-        why="nothing is saved",
+        why=_NOTHING_SAVED,
         source=_BRIDGE,
         reads=("checkpoint.save",),
     ),

@@ -27,6 +27,7 @@ from megatron.core.transformer.module import MegatronModule
 
 from launcher.errors import ConfigError
 from launcher.files import write_json
+from launcher.interruption import children_spared
 from launcher.patches import applied
 from launcher.schema import JobKind, RunConfig
 from megatron_setup.fp32_copies import sync_fp32_copies
@@ -51,16 +52,22 @@ class Saves:
         self.state.train_state = TrainState()
         if container.checkpoint.async_save:  # the CPU platform's plain queue could not be sent to the writer
             filesystem_async._results_queue = None  # pyright: ignore[reportPrivateUsage]
-        with applied(PATCHES if torch.cuda.is_available() else ()):  # the CPU platform has its own
+        with applied(PATCHES if torch.cuda.is_available() else ()), children_spared():  # the CPU platform has its own
             self.state.initialize_async_checkpoint_worker()
         self._manager: CheckpointManager = create_checkpoint_manager(container.checkpoint)
         self._kept = -1 if most_recent_k is None else most_recent_k
         self._unmarked: list[int] = []
+        self._saved: int | None = None
 
     @property
     def step(self) -> int:
         """Optimizer steps that the weights have seen."""
         return self.state.train_state.step
+
+    @property
+    def is_saved(self) -> bool:
+        """This step's save was made, or is being written."""
+        return self._saved == self.step
 
     def load(self, *, model: list[MegatronModule], optimizer: MegatronOptimizer | None, scheduler: Any) -> None:
         """Load the iteration that the container names into all three; `step` is then that iteration's.
@@ -94,8 +101,9 @@ class Saves:
         if torch.distributed.get_rank() == 0:
             shutil.rmtree(self._folder(self.step), ignore_errors=True)  # a half-written one, of before a requeue
         torch.distributed.barrier()  # no rank writes into a folder that is being removed
-        with parameters_gathered(model):
+        with parameters_gathered(model), children_spared():
             self._manager.save(context, None)
+        self._saved = self.step
         self._unmarked.append(self.step)
         self.poll()
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import yaml
 
 from launcher.outcome import read_outcome
 from launcher.paths import AttemptPaths, RunPaths
@@ -43,9 +44,9 @@ def platform(config: RunConfig, *, local_rank: int) -> Generator[None]:
 
                 stack.enter_context(use_core(attention))
         else:
-            import torch
+            from launcher.jobs.health import take_gpu
 
-            torch.cuda.set_device(local_rank)
+            take_gpu(config, local_rank=local_rank)
         from zero_kl.gates import check_node
         from zero_kl.kernels import enabled
 
@@ -106,20 +107,25 @@ def _test_node(config: RunConfig, *, progress: ProgressWriter) -> None:
 
 
 def saves_to_resume(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ...]:
-    """Folders of this run's own saves to go on from: those of its attempts since the last one that finished.
-
-    What comes after a finished attempt, or with force=true, repeats the run from its beginning; there only an attempt
-    that was requeued goes on from its own saves.
+    """Folders of this run's own saves to go on from: those of its attempts since the last one that finished, or that
+    force=true had repeat the run from its beginning. The latter's own saves are among them: its job may be requeued.
     """
     if config.force:
         return (paths.saves,)
-    attempts = reversed(RunPaths(paths.root.parent).attempts())
-    return tuple(attempt.saves for attempt in takewhile(_is_unfinished, attempts))
+    found: list[Path] = []
+    for attempt in reversed(RunPaths(paths.root.parent).attempts()):
+        outcome = read_outcome(attempt)
+        if outcome is not None and outcome.state == "finished":
+            break
+        found.append(attempt.saves)
+        if _repeats(attempt):
+            break
+    return tuple(found)
 
 
-def _is_unfinished(attempt: AttemptPaths) -> bool:
-    outcome = read_outcome(attempt)
-    return outcome is None or outcome.state != "finished"
+def _repeats(attempt: AttemptPaths) -> bool:
+    """force=true was typed for it. Read as plain YAML: an attempt of an older version may lack a key of today's."""
+    return attempt.resolved.exists() and yaml.safe_load(attempt.resolved.read_text())["force"] is True
 
 
 def _mismatch(setup: Setup, *, paths: AttemptPaths) -> None:

@@ -6,6 +6,7 @@ Owns the data of a step, which depends on the seed and the step alone, and the l
 from __future__ import annotations
 
 import random
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,13 @@ from typing import Any
 import torch
 from megatron.core import parallel_state
 
+from launcher.errors import Interrupted
+from launcher.interruption import Request, requests_noted
 from launcher.jobs.sampling import read_texts
 from launcher.paths import AttemptPaths
 from launcher.schema import RunConfig
 from launcher.steps import StepRecord, append_step
-from megatron_setup.apply import Setup, finish_step
+from megatron_setup.apply import Setup, end_early, finish_step
 from megatron_setup.draft_model import draft_loss
 from megatron_setup.optimizer import batch_size
 from zero_kl.batches import MicroBatch, micro_batches, padded_length, row_multiple
@@ -34,17 +37,35 @@ Terms = dict[str, torch.Tensor]
 
 
 def train(setup: Setup, *, paths: AttemptPaths) -> None:
-    """Take the steps that are left of `job.num_steps`; rank 0 writes each down."""
+    """Take the steps that are left of `job.num_steps`; rank 0 writes each down.
+
+    Raises Interrupted on all ranks after the same step, and after its save, where a signal asked one of them to end.
+    """
     texts = read_texts(setup, max_new_tokens=0)
     total = setup.config.job.num_steps
     setup.progress("train", done=setup.saves.step, total=total, unit="steps")
-    for step in range(setup.saves.step, total):
-        sequences = _of_step(texts, step=step, setup=setup, vocab_size=len(setup.finished.tokenizer))
-        record = _step(setup, sequences=sequences)
-        if setup.rank == 0:
-            append_step(paths.steps, record=record)
-        finish_step(setup)
-        setup.progress("train", done=step + 1, total=total, unit="steps")
+    with requests_noted() as request:
+        for step in range(setup.saves.step, total):
+            sequences = _of_step(texts, step=step, setup=setup, vocab_size=len(setup.finished.tokenizer))
+            record = _step(setup, sequences=sequences)
+            if setup.rank == 0:
+                append_step(paths.steps, record=record)
+            finish_step(setup)
+            setup.progress("train", done=step + 1, total=total, unit="steps")
+            if step + 1 < total:
+                _end_where_asked(setup, request=request)
+
+
+def _end_where_asked(setup: Setup, *, request: Request) -> None:
+    """Signals reach the ranks at different moments, so they agree: the largest number on any rank is everybody's."""
+    number = torch.tensor([request.number], device=this_device())
+    torch.distributed.all_reduce(number, op=torch.distributed.ReduceOp.MAX)
+    if not number.item():
+        return
+    end_early(setup)
+    text = f"interrupted by {signal.Signals(int(number.item())).name} after step {setup.saves.step}, "
+    saves = setup.config.checkpoint.save
+    raise Interrupted(text + ("saved\nhint: the same command goes on there" if saves else "checkpoint.save is false"))
 
 
 def _of_step(texts: list[list[int]], *, step: int, setup: Setup, vocab_size: int) -> list[list[int]]:

@@ -12,6 +12,30 @@ class ClusterKind(Enum):
     slurm = "slurm"
 
 
+class CpuBind(Enum):
+    """What srun binds a rank to, in srun's own words; needs TaskPlugin=task/affinity, and does nothing without."""
+
+    none = "none"
+    cores = "cores"
+    sockets = "sockets"
+    ldoms = "ldoms"
+    """NUMA nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartConfig:
+    """How often a Slurm job is requeued, by cause, and goes on from its last save. 0: never, as after an own error."""
+
+    timeout: int = 3
+    """After a time limit. A job that saved no step before it is not restarted."""
+
+    preempted: int = 20
+    """After Slurm took the nodes for another job."""
+
+    node_failure: int = 3
+    """After a node died."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """The number of processes is derived from the layout where it is null. From `account` on only Slurm reads."""
@@ -40,6 +64,12 @@ class ClusterConfig:
     secrets: list[str] = field(default_factory=list[str])
     """Names of exported variables that the ranks need, such as HF_TOKEN. No file, argument or log gets their values."""
 
+    min_free_gpu_memory_gb: float | None = None
+    """GB (10^9 bytes) that each GPU must have free before a run; a node with less is refused. null: not looked at."""
+
+    peer_access: bool = True
+    """Refuse a node whose GPUs cannot reach each other's memory."""
+
     account: str | None = None
     """Slurm account that is charged."""
 
@@ -57,6 +87,9 @@ class ClusterConfig:
 
     cpus_per_task: int | None = None
     """Processors of a rank."""
+
+    cpu_bind: CpuBind | None = None
+    """What a rank is bound to, neighbouring ranks side by side; its memory is then local. null: as the cluster does."""
 
     mem: str | None = None
     """Host memory per node, as "0" (all of it) or "200G"."""
@@ -76,8 +109,17 @@ class ClusterConfig:
     segment: int | None = None
     """Nodes that must share an NVLink domain. null: derived from the layout where nodes_per_nvlink_domain is set."""
 
+    max_timeout_min: int | None = None
+    """The partition's time limit, minutes; a longer timeout_min is refused. null: none, or not known."""
+
+    max_array_size: int | None = None
+    """Runs in one array of a sweep, MaxArraySize of slurm.conf. null: Slurm is asked at submission."""
+
     signal_delay_s: int = 90
     """How long before the time limit the ranks are warned by a signal, seconds."""
+
+    restarts: RestartConfig = field(default_factory=RestartConfig)
+    """How often the job goes on by itself."""
 
     mail_type: str | None = None
     """Events to mail about, such as END,FAIL. null: none."""

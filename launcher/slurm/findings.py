@@ -9,7 +9,7 @@ from typing import Any
 from launcher.keys import as_typed
 from launcher.requirement import Finding, Subject, show
 from launcher.schema.layout import derive_layout
-from launcher.slurm.options import OWNED, spelled
+from launcher.slurm.options import BINDING, OWNED, SRUNS, spelled
 from launcher.slurm.shape import (
     Shape,
     best_segment,
@@ -17,8 +17,10 @@ from launcher.slurm.shape import (
     expert_group_size,
     expert_groups_inside,
     expert_span,
+    gpu_hours,
     is_awkward,
     nearest_good_nodes,
+    num_time_limits,
 )
 
 _START_S = 60
@@ -84,16 +86,16 @@ def one_machine(subject: Subject) -> Finding | None:
 def budget(subject: Subject) -> Finding | None:
     """GPUs x time limit stays within the budget."""
     cluster, shape = subject.config.cluster, derive_shape(subject.config)
-    hours = shape.num_gpus * cluster.timeout_min / 60
+    hours, limits = gpu_hours(subject.config), num_time_limits(subject.config)
     if cluster.max_gpu_hours is None or hours <= cluster.max_gpu_hours:
         return None
-    minutes = math.floor(cluster.max_gpu_hours * 60 / shape.num_gpus)
+    minutes = math.floor(cluster.max_gpu_hours * 60 / shape.num_gpus / limits)
     long_enough = minutes * 60 >= cluster.signal_delay_s + _START_S
     return Finding(
         found=show(cluster.max_gpu_hours),
         wanted=f"at least {hours:.2f}",
-        arithmetic=f"{shape.nodes} node(s) x {shape.gpus_per_node} GPU(s) x {cluster.timeout_min} min / 60 = "
-        f"{hours:.2f} GPU-hours",
+        arithmetic=f"{shape.nodes} node(s) x {shape.gpus_per_node} GPU(s) x {cluster.timeout_min} min "
+        f"{'' if limits == 1 else f'x {limits} time limits '}/ 60 = {hours:.2f} GPU-hours",
         hints=(f"cluster.timeout_min={minutes}" if long_enough else f"cluster.max_gpu_hours={math.ceil(hours)}",),
     )
 
@@ -109,6 +111,14 @@ def one_run_fits(subject: Subject) -> Finding | None:
         arithmetic=f"{shape.nodes} node(s) x {shape.gpus_per_node} GPU(s) = {shape.num_gpus} GPUs",
         hints=(f"cluster.max_gpus={shape.num_gpus}",),
     )
+
+
+def longer_than_partition(subject: Subject) -> Finding | None:
+    """The time limit is within the partition's."""
+    asked, most = subject.config.cluster.timeout_min, subject.config.cluster.max_timeout_min
+    if most is None or most < 1 or asked <= most:
+        return None
+    return Finding(found=show(asked), wanted=f"at most {most}", hints=(f"cluster.timeout_min={most}",))
 
 
 def late_signal(subject: Subject) -> Finding | None:
@@ -155,6 +165,21 @@ def writable(subject: Subject) -> Finding | None:
         if value is not True and not (isinstance(value, str | int | float) and not isinstance(value, bool))
     }
     return _without_entries(entries, wrong=wrong, wanted="texts, numbers or true")
+
+
+def not_the_launchers(subject: Subject) -> Finding | None:
+    """cluster.srun_args repeats nothing that the launcher gives srun; --cpu-bind is its own only with a binding."""
+    given = {*SRUNS, *(BINDING if subject.config.cluster.cpu_bind is not None else ())}
+    args = subject.config.cluster.srun_args
+    wrong = [arg for arg in args if arg.partition("=")[0] in given]
+    if not wrong:
+        return None
+    kept = [f"'{arg}'" for arg in args if arg not in wrong]
+    return Finding(
+        found=show(wrong),
+        wanted="arguments that the launcher does not give itself",
+        hints=(f"cluster.srun_args=[{','.join(kept)}]",),
+    )
 
 
 def one_memory_form(subject: Subject) -> Finding | None:

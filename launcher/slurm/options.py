@@ -50,11 +50,11 @@ LAUNCHERS: Mapping[str, str] = {
     "export": "the ranks have what the launcher had exported",
     "kill_on_invalid_dep": "it is always yes",
     "map_count": "-m makes arrays",
-    "no_requeue": "it is always set in this version",
+    "no_requeue": "it is cluster.restarts",
     "open_mode": "the attempt's folder has the logs",
     "output": "the attempt's folder has the logs",
     "parsable": "submitit reads sbatch's words",
-    "requeue": "this version does not requeue",
+    "requeue": "it is cluster.restarts",
     "stderr_to_stdout": "the attempt's folder has the logs",
     "teardown": "the launcher ends the job itself",
     "test_only": "python -m launcher plan is for that",
@@ -66,6 +66,16 @@ LAUNCHERS: Mapping[str, str] = {
 
 OWNED: Mapping[str, str] = {**{name: f"it is {key}" for name, key in KEYS.items()}, **LAUNCHERS}
 """What must not stand under `cluster.sbatch`, and why."""
+
+
+SRUNS = (
+    *("--kill-on-bad-exit", "-K", "--distribution", "-m", "--cpus-per-task", "-c", "--output", "-o", "--unbuffered"),
+    *("--container-image", "--container-mounts", "--container-env", "--container-workdir"),
+)
+"""Arguments of srun that are the launcher's, or have a key."""
+
+BINDING = ("--cpu-bind", "--mem-bind")
+"""Those that `cluster.cpu_bind` gives."""
 
 
 def spelled(name: str) -> str:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from submitit.slurm.slurm import _make_sbatch_string  # pyright: ignore[reportPrivateUsage]
 
+from launcher.errors import ExitCode
 from launcher.identity import run_name
 from launcher.paths import AttemptPaths
 from launcher.schema import RunConfig
+from launcher.schema.cluster import CpuBind
 from launcher.slurm.options import spelled
 from launcher.slurm.shape import Shape, derive_shape
 
@@ -37,8 +40,13 @@ def sbatch_text(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> str:
     )
 
 
-def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[str, Any]:
-    """What `SlurmExecutor.update_parameters` is given; settings that are off are left out."""
+def parameters(
+    config: RunConfig, *, attempt: AttemptPaths, code: Path, package: str = "launcher.slurm"
+) -> dict[str, Any]:
+    """What `SlurmExecutor.update_parameters` is given; settings that are off are left out.
+
+    `package` has the modules `begin` and `finish` for the folder.
+    """
     cluster, shape = config.cluster, derive_shape(config)
     further = {spelled(name): value for name, value in cluster.sbatch.items()}
     asked: dict[str, Any] = {
@@ -58,8 +66,8 @@ def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[
         "signal_delay_s": cluster.signal_delay_s,
         "mail_type": cluster.mail_type,
         "mail_user": cluster.mail_user,
-        "setup": [*cluster.setup, *_exports(code)],
-        "teardown": [finish_line(config, module="launcher.slurm.finish", folder=attempt.root)],
+        "setup": [*cluster.setup, *_exports(code), *_begin_lines(config, package=package, folder=attempt.root)],
+        "teardown": _end_lines(config, package=package, folder=attempt.root),
         "srun_args": _srun_args(config),
         "stderr_to_stdout": True,
         "wckey": None,
@@ -74,9 +82,10 @@ def parameters(config: RunConfig, *, attempt: AttemptPaths, code: Path) -> dict[
 def _additional(config: RunConfig, *, shape: Shape) -> dict[str, Any]:
     """Options that submitit has no parameter for.
 
-    A requeued job would run again in this attempt's folder; a job whose dependency failed would pend for ever.
+    A job whose dependency failed would pend for ever.
     """
-    asked: dict[str, Any] = {"no_requeue": True, "kill_on_invalid_dep": "yes"}
+    requeue = "requeue" if any(astuple(config.cluster.restarts)) else "no_requeue"
+    asked: dict[str, Any] = {requeue: True, "kill_on_invalid_dep": "yes"}
     if config.cluster.reservation is not None:
         asked["reservation"] = config.cluster.reservation
     if shape.segment is not None:
@@ -97,25 +106,40 @@ def _srun_args(config: RunConfig) -> list[str]:
     cpus = config.cluster.cpus_per_task
     return [
         "--kill-on-bad-exit=1",
-        "--distribution=block",
+        *_binding_args(config.cluster.cpu_bind),
         *([] if cpus is None else [f"--cpus-per-task={cpus}"]),
         *_container_args(config),
         *config.cluster.srun_args,
     ]
 
 
+def _binding_args(bind: CpuBind | None) -> list[str]:
+    """Where a rank's processors are. srun's default deals the ranks of a node to its sockets in turn, so that every
+    second rank would be bound far from its GPU: GPUs are numbered along the sockets."""
+    if bind is None or bind is CpuBind.none:
+        return ["--distribution=block", *([] if bind is None else ["--cpu-bind=none"])]
+    return ["--distribution=block:block", f"--cpu-bind={bind.value}", "--mem-bind=local"]
+
+
+def container_variables(config: RunConfig) -> tuple[str, ...]:
+    """Exported variables that win over the image's own. pyxis gives an image's variable precedence over every other;
+    those of `launcher.environment` need no mention, since each rank sets them itself."""
+    cluster = config.cluster
+    if cluster.container_image is None:
+        return ()
+    return ("PYTHONPATH", "PYTHONSAFEPATH", *cluster.secrets, *cluster.container_env)
+
+
 def _container_args(config: RunConfig) -> list[str]:
-    """pyxis's arguments. The folders that the run needs are mounted under their own paths, and what the launcher and
-    the secrets' owner exported wins over the image's own variables."""
+    """pyxis's arguments. The folders that the run needs are mounted under their own paths."""
     cluster = config.cluster
     if cluster.container_image is None:
         return []
     mounts = [*(f"{folder}:{folder}" for folder in _needed_folders(config)), *cluster.container_mounts]
-    exported = ["PYTHONPATH", "PYTHONSAFEPATH", *cluster.secrets, *cluster.container_env]
     return [
         f"--container-image={cluster.container_image}",
         f"--container-mounts={','.join(mounts)}",
-        f"--container-env={','.join(exported)}",
+        f"--container-env={','.join(container_variables(config))}",
         *([] if cluster.container_workdir is None else [f"--container-workdir={cluster.container_workdir}"]),
     ]
 
@@ -130,8 +154,31 @@ def _needed_folders(config: RunConfig) -> list[Path]:
     return list(dict.fromkeys(folder.absolute() for folder in folders))
 
 
-def finish_line(config: RunConfig, *, module: str, folder: Path) -> str:
-    """The script's last line: what became of the ranks, and the job's exit code. `$?` is srun's."""
+def _begin_lines(config: RunConfig, *, package: str, folder: Path) -> list[str]:
+    """Before the ranks: the shell outlives the signals with which Slurm ends the ranks, to see to what comes next; and
+    a job that was requeued clears the folder, or ends here."""
+    begin = _line(config, module=f"{package}.begin", folder=folder)
+    return ["trap : TERM", f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || {begin} || exit']
+
+
+def _end_lines(config: RunConfig, *, package: str, folder: Path) -> list[str]:
+    """After the ranks: what became of them, and the job's exit code. `$?` is srun's.
+
+    The shell requeues and not Python: a container has no scontrol. An array's element is named by its index, since the
+    last one's own id is the array's too. A controller that is restarting is asked again.
+    """
+    return [
+        f"{_line(config, module=f'{package}.finish', folder=folder)} $?",
+        "code=$?",
+        f"[ $code = {int(ExitCode.INTERRUPTED)} ] || exit $code",
+        "job=${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}",
+        "for wait in 0 10 60; do sleep $wait; scontrol requeue $job && exit; done",
+        "exit $code",
+    ]
+
+
+def _line(config: RunConfig, *, module: str, folder: Path) -> str:
+    """The module on the folder, in the container where there is one."""
     step = ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1", *_container_args(config)]
     inside = f"{shlex.join(step)} " if config.cluster.container_image is not None else ""
-    return f"{inside}{interpreter(config)} -m {module} {shlex.quote(str(folder.absolute()))} $?"
+    return f"{inside}{interpreter(config)} -m {module} {shlex.quote(str(folder.absolute()))}"

@@ -1,15 +1,19 @@
-"""What Slurm says of jobs, and cancelling them. One squeue and at most one sacct for any number of jobs."""
+"""What Slurm says of jobs, and cancelling them. One squeue and at most one sacct for thousands of jobs."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import batched
 
 from launcher.errors import SubmissionError
 
 _TIMEOUT_S = 30
+_IDS_AT_ONCE = 5000
+"""Ids on one command line: Linux takes 128 KiB in a word, and ids of Slurm have up to ten digits."""
+
 UNKNOWN = "UNKNOWN"
 
 
@@ -38,7 +42,7 @@ def job_states(jobs: Iterable[str]) -> dict[str, JobState]:
 def _queued() -> dict[str, JobState]:
     """Every job of this user in the queue; each element of an array by itself, as 12_3."""
     found: dict[str, JobState] = {}
-    for line in _run("squeue", "--noheader", "--me", "--array", "--format=%i|%T|%R").splitlines():
+    for line in answer_of("squeue", "--noheader", "--me", "--array", "--format=%i|%T|%R").splitlines():
         job, state, detail = line.split("|", 2)
         found[job] = JobState(job=job, state=state, detail=detail.strip("()"), is_active=True)
     return found
@@ -46,21 +50,34 @@ def _queued() -> dict[str, JobState]:
 
 def _accounted(jobs: Sequence[str]) -> dict[str, JobState]:
     """Jobs that have left the queue; none where the cluster keeps no accounts."""
-    if not jobs:
-        return {}
-    words = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State,ExitCode", f"--jobs={','.join(jobs)}")
+    words = ("--noheader", "--allocations", "--parsable2", "--format=JobID,State,ExitCode,NodeList")
     found: dict[str, JobState] = {}
-    for line in _sacct(*words).splitlines():
-        job, state, code = line.split("|")
-        # "CANCELLED by 1000" names who did it
-        found[job] = JobState(job=job, state=state.split()[0], detail=f"exit {code}")
+    for ids in _arrays(jobs):
+        for line in _sacct(*words, f"--jobs={','.join(ids)}").splitlines():
+            job, state, code, nodes = line.split("|")
+            detail = f"exit {code}{_who_cancelled(state, nodes=nodes)}"
+            found[job] = JobState(job=job, state=state.split()[0], detail=detail)
     return found
+
+
+def _who_cancelled(state: str, *, nodes: str) -> str:
+    """A person's id is in the state, as in "CANCELLED by 1000". With none it was Slurm; of a job that had no node yet
+    that is what `kill_on_invalid_dep` asks for, and sacct does not keep the reason."""
+    if state == "CANCELLED" and nodes == "None assigned":
+        return ", by Slurm before it started: a job that it depends on has failed"
+    _, _, by = state.partition(" by ")
+    return f", by user {by}" if by else ""
+
+
+def _arrays(jobs: Iterable[str]) -> Iterator[Sequence[str]]:
+    """The ids for one command line after another; an array's id stands for all of its elements."""
+    return batched(dict.fromkeys(job.partition("_")[0] for job in jobs), _IDS_AT_ONCE)
 
 
 def _sacct(*words: str) -> str:
     """What sacct prints; nothing where the cluster keeps no accounts."""
     try:
-        return _run("sacct", *words)
+        return answer_of("sacct", *words)
     except SubmissionError as error:
         if "accounting storage is disabled" in str(error):
             return ""
@@ -69,7 +86,7 @@ def _sacct(*words: str) -> str:
 
 def job_named(name: str) -> str | None:
     """The id of this user's job, or array of jobs, with this name: in the queue, or over within the last month."""
-    found = _run("squeue", "--noheader", "--me", "--format=%F", f"--name={name}").split()
+    found = answer_of("squeue", "--noheader", "--me", "--format=%F", f"--name={name}").split()
     if not found:
         words = ("--noheader", "--allocations", "--parsable2", "--format=JobID", "--starttime=now-30days")
         found = _sacct(*words, f"--name={name}").split()
@@ -78,17 +95,19 @@ def job_named(name: str) -> str | None:
 
 def max_array_size() -> int:
     """How many elements an array may have here: `MaxArraySize` of slurm.conf."""
-    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", _run("scontrol", "show", "config"), re.MULTILINE)
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", answer_of("scontrol", "show", "config"), re.MULTILINE)
     assert match, "scontrol show config names MaxArraySize in every version of Slurm"
     return int(match.group(1))
 
 
 def cancel_jobs(jobs: Sequence[str]) -> None:
     """End the jobs. Raises SubmissionError with scancel's own words."""
-    _run("scancel", *jobs)
+    for ids in batched(jobs, _IDS_AT_ONCE):
+        answer_of("scancel", *ids)
 
 
-def _run(*command: str) -> str:
+def answer_of(*command: str) -> str:
+    """What the program of Slurm prints. Raises SubmissionError with its own words, or where it is not installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
     except FileNotFoundError:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from launcher.schema import PlatformKind, RunConfig
-from launcher.schema.cluster import ClusterConfig
+from launcher.schema.cluster import ClusterConfig, ClusterKind
 from launcher.schema.layout import Layout, derive_layout
 
 
@@ -46,6 +46,20 @@ def derive_shape(config: RunConfig) -> Shape:
         gpus_per_node=gpus if on_gpu else 0,
         segment=_segment(nodes, cluster=cluster, span=expert_span(layout, ranks_per_node=per_node)),
     )
+
+
+def num_time_limits(config: RunConfig) -> int:
+    """How many time limits a run may use up: one more for each restart after a timeout, where it saves its steps.
+
+    A run that saves nothing would begin anew, and is not restarted.
+    """
+    again = config.cluster.kind is ClusterKind.slurm and config.checkpoint.save
+    return 1 + (config.cluster.restarts.timeout if again else 0)
+
+
+def gpu_hours(config: RunConfig) -> float:
+    """What a run may cost at its time limits."""
+    return derive_shape(config).num_gpus * config.cluster.timeout_min * num_time_limits(config) / 60
 
 
 def _segment(nodes: int, *, cluster: ClusterConfig, span: int) -> int | None:

@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,10 +21,10 @@ from submitit.core.utils import DelayedSubmission, JobPaths
 from launcher.errors import ExitCode, SubmissionError
 from launcher.files import read_json, write_json
 from launcher.outcome import write_outcome
-from launcher.paths import ArrayPaths, AttemptPaths, Outputs, SweepPaths
+from launcher.paths import ArrayPaths, AttemptPaths, Outputs, RunPaths, SweepPaths
 from launcher.schema import RunConfig
 from launcher.schema.cluster import ClusterKind
-from launcher.slurm.parameters import finish_line, interpreter, parameters
+from launcher.slurm.parameters import interpreter, parameters
 from launcher.slurm.queue import job_named
 from launcher.slurm.submission import submit_all
 from launcher.submission import write_submission
@@ -56,6 +56,14 @@ def read_array(paths: ArrayPaths) -> ArrayRecord:
     """The record of an array that has one."""
     data: dict[str, Any] = read_json(paths.record)
     return ArrayRecord(name=data["name"], attempts=tuple(data["attempts"]), time=data["time"], job=data["job"])
+
+
+def element_of(paths: ArrayPaths, *, variables: Mapping[str, str]) -> tuple[AttemptPaths, str]:
+    """The attempt and the job's id of the element that Slurm's variables name. An array of one is a plain job without
+    an index."""
+    index = variables.get("SLURM_ARRAY_TASK_ID")
+    attempt = AttemptPaths(Path(read_array(paths).attempts[int(index or "0")]))
+    return attempt, variables["SLURM_JOB_ID"] if index is None else f"{variables['SLURM_ARRAY_JOB_ID']}_{index}"
 
 
 @contextmanager
@@ -100,13 +108,12 @@ def submit_array(
 def array_parameters(
     config: RunConfig, *, array: ArrayPaths, name: str, code: Path, limit: int | None, after: str
 ) -> dict[str, Any]:
-    """submitit's parameters of an array: those of any of its points, but for the name, the end and the throttle."""
-    asked = parameters(config, attempt=AttemptPaths(array.root), code=code)
+    """submitit's parameters of an array: those of any of its points, but for the folder, the name and the throttle."""
+    asked = parameters(config, attempt=AttemptPaths(array.root), code=code, package="launcher.sweep")
     first = [asked["dependency"]] if "dependency" in asked else []
     dependency = ",".join([*first, *([f"afterany:{after}"] if after else [])])
     asked |= {
         "job_name": name,
-        "teardown": [finish_line(config, module="launcher.sweep.finish", folder=array.root)],
         # submitit's own default is 256 at once
         "array_parallelism": len(read_array(array).attempts) if limit is None else limit,
     }
@@ -128,15 +135,16 @@ def _give_up(array: ArrayPaths, *, record: ArrayRecord, text: str) -> None:
     write_json(array.record, data=asdict(replace(record, job="")))
 
 
-def adopt_orphans(outputs: Outputs, *, own: SweepPaths) -> list[ArrayRecord]:
+def adopt_orphans(outputs: Outputs, *, own: SweepPaths | None = None, run: RunPaths | None = None) -> list[ArrayRecord]:
     """Arrays that a killed launcher handed to Slurm and could not record: now they are; those Slurm has not are free.
 
-    `own` is the sweep whose lock we hold. Raises SubmissionError where a launcher is submitting another one just now.
+    `own` is the sweep whose lock we hold; with `run` only arrays that have an attempt of it are looked at. Raises
+    SubmissionError where a launcher is submitting another one just now.
     """
     adopted: list[ArrayRecord] = []
     for array in outputs.arrays():
         record = read_array(array)
-        if record.job is not None:
+        if record.job is not None or (run is not None and not _has_attempt_of(record, run=run)):
             continue
         with nullcontext() if array.sweep == own else only_submitter(array.sweep):
             time.sleep(max(0.0, min(_SETTLE_S, record.time + _SETTLE_S - time.time())))
@@ -147,6 +155,10 @@ def adopt_orphans(outputs: Outputs, *, own: SweepPaths) -> list[ArrayRecord]:
             _move_pickles(array, record=replace(record, job=job))
             adopted.append(_submitted(array, record=record, job=job))
     return adopted
+
+
+def _has_attempt_of(record: ArrayRecord, *, run: RunPaths) -> bool:
+    return any(Path(attempt).parent == run.root.absolute() for attempt in record.attempts)
 
 
 def _move_pickles(array: ArrayPaths, *, record: ArrayRecord) -> None:

@@ -11,20 +11,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.errors import ExitCode
-from launcher.paths import ArrayPaths, AttemptPaths
-from launcher.slurm.finish import finish
-from launcher.sweep.arrays import read_array
+from launcher.paths import ArrayPaths
+from launcher.slurm.finish import code_of, finish
+from launcher.sweep.arrays import element_of
+from launcher.sweep.report import write_last_page
 
 
 def finish_element(paths: ArrayPaths, *, variables: Mapping[str, str], srun_code: int) -> ExitCode:
-    """Write the outcome of the element that Slurm's variables name. An array of one is a plain job without an index."""
-    index = variables.get("SLURM_ARRAY_TASK_ID")
-    attempt = AttemptPaths(Path(read_array(paths).attempts[int(index or "0")]))
-    job = variables["SLURM_JOB_ID"] if index is None else f"{variables['SLURM_ARRAY_JOB_ID']}_{index}"
-    return finish(attempt, job=job, srun_code=srun_code)
+    """Write the outcome of the element that Slurm's variables name."""
+    attempt, job = element_of(paths, variables=variables)
+    code = finish(attempt, job=job, srun_code=srun_code)
+    write_last_page(paths.sweep)
+    return code
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: python -m launcher.sweep.finish ARRAY_FOLDER SRUN_CODE")
-    sys.exit(finish_element(ArrayPaths(Path(sys.argv[1])), variables=os.environ, srun_code=int(sys.argv[2])))
+    array = ArrayPaths(Path(sys.argv[1]))
+    sys.exit(code_of(lambda: finish_element(array, variables=os.environ, srun_code=int(sys.argv[2]))))

@@ -42,6 +42,11 @@ class Group:
         most = self.points[0].config.cluster.max_gpus
         return None if most is None or self.plan.num_gpus == 0 else most // self.plan.num_gpus
 
+    @property
+    def array_size(self) -> int | None:
+        """How many elements its arrays may have; None: Slurm is to be asked."""
+        return self.points[0].config.cluster.max_array_size
+
 
 def group_points(points: Iterable[Point]) -> tuple[Group, ...]:
     """The points that are to run, by signature, in the order of their first points."""
@@ -56,7 +61,7 @@ def _signature(config: RunConfig) -> str:
     """Everything that sbatch is asked for, as text."""
     asked = parameters(config, attempt=AttemptPaths(_NOWHERE), code=_NOWHERE)
     shared = {name: value for name, value in asked.items() if name not in _OWN}
-    return repr((sorted(shared.items()), interpreter(config), config.cluster.max_gpus))
+    return repr((sorted(shared.items()), interpreter(config), config.cluster.max_gpus, config.cluster.max_array_size))
 
 
 def chunks(points: Sequence[Point], *, size: int) -> Iterator[Sequence[Point]]:

@@ -1,79 +1,176 @@
-"""How the points of a sweep ended, as a table of 80 columns and one exit code: the worst."""
+"""How the points of a sweep are doing or ended: read from their attempts, as a table of 80 columns and an exit code."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.box import SIMPLE
+from rich.table import Table
 
 from launcher.errors import ExitCode
-from launcher.outcome import read_outcome
-from launcher.paths import AttemptPaths
+from launcher.outcome import Outcome, read_outcome
+from launcher.paths import AttemptPaths, SweepPaths
+from launcher.records import first_event
 from launcher.slurm.finish import verdict_code
+from launcher.status import Row, rows_of
 from launcher.steps import read_steps
+from launcher.sweep.record import PointRecord, attempt_of, read_sweep
 from zero_kl.verdict import read_report
 
-_HEAD = "   # STATE     VERDICT   EXACT OR LOSS        POINT"
+MAX_DIFF, GENERATION, TRAINING, LOSS, GRAD_NORM, STEP_RATE = (
+    "max |Δ|",
+    "generation tok/s",
+    "training tok/s",
+    "loss",
+    "grad norm",
+    "tok/s",
+)
+"""Figures of a point: of all measurements of job=mismatch, or of the last step of job=train."""
+
+_SHOWN = {"loss": (".6f", LOSS), "grad norm": (".4g", GRAD_NORM), "tok/s": (",.0f", GENERATION, STEP_RATE)}
+"""Columns that the terminal has room for: how a figure is written, and which figures they show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One point's end. `verdict` and `figure` are empty for a job without them, and for a run that failed."""
+    """One point: the record, and what its attempt came to."""
 
-    number: int
-    name: str
+    point: PointRecord
+    attempt: AttemptPaths | None
     state: str
-    exit_code: int
-    verdict: str
-    figure: str
-    """n_exact/n over all measurements, or the loss of the last step."""
+    """Of its attempt as `status` says it; pruned, duplicate or "to run" without one."""
 
-    folder: str
+    exit_code: int | None
+    """None where it has not ended, and without an attempt."""
+
+    note: str = ""
+    """The first line of an error."""
+
+    verdict: str = ""
+    exact: str = ""
+    """n_exact/n over all measurements; empty for a job without a verdict, like the verdict."""
+
+    figures: Mapping[str, float] = field(default_factory=dict[str, float])
+    seconds: float | None = None
+    """From rank 0's first sign to the outcome: without the time in the queue and the import of Megatron."""
 
 
-def read_result(attempt: AttemptPaths, *, number: int, name: str) -> Result:
-    """The result of an attempt; without an outcome its state is "open" and its exit code the experiment's failure."""
+def read_results(sweep: SweepPaths) -> list[Result]:
+    """All points of a sweep that has a record. Raises SubmissionError where Slurm must be asked and gives no answer."""
+    record = read_sweep(sweep)
+    attempts = {point.number: a for point in record.points if (a := attempt_of(point, sweep=sweep)) is not None}
+    rows = dict(zip(attempts, rows_of(list(attempts.values())), strict=True))
+    return [
+        _result(point, attempt=attempts[point.number], row=rows[point.number])
+        if point.number in attempts
+        else Result(point=point, attempt=None, state=point.state, exit_code=None)
+        for point in record.points
+    ]
+
+
+def _result(point: PointRecord, *, attempt: AttemptPaths, row: Row) -> Result:
     outcome = read_outcome(attempt)
-    state, code = ("open", ExitCode.EXPERIMENT) if outcome is None else (outcome.state, ExitCode(outcome.exit_code))
-    verdict, figure = _figures(attempt) if state == "finished" else ("", "")
+    if outcome is None:
+        return Result(point=point, attempt=attempt, state=row.state, exit_code=None, note=row.detail)
+    seconds = _seconds(attempt, outcome=outcome)
+    if outcome.state != "finished":
+        return Result(
+            point=point,
+            attempt=attempt,
+            state=outcome.state,
+            exit_code=outcome.exit_code,
+            note=row.detail,
+            seconds=seconds,
+        )
+    verdict, exact, figures = _figures(attempt)
     return Result(
-        number=number,
-        name=name,
-        state=state,
-        exit_code=int(verdict_code(attempt) if state == "finished" else code),
+        point=point,
+        attempt=attempt,
+        state=outcome.state,
+        exit_code=int(verdict_code(attempt)),
         verdict=verdict,
-        figure=figure,
-        folder=str(attempt.root),
+        exact=exact,
+        figures=figures,
+        seconds=seconds,
     )
 
 
-def _figures(attempt: AttemptPaths) -> tuple[str, str]:
+def _seconds(attempt: AttemptPaths, *, outcome: Outcome) -> float | None:
+    first = first_event(attempt.progress)
+    return None if first is None else outcome.time - first.time
+
+
+def _figures(attempt: AttemptPaths) -> tuple[str, str, dict[str, float]]:
+    """Verdict, n_exact/n and figures; of a job that has neither report nor steps, nothing."""
     if attempt.report.exists():
         report = read_report(attempt.report)
-        return report.verdict.value, f"{report.total.n_exact:,}/{report.total.n:,}"
+        whole, rates = report.total, report.total_throughput
+        figures = {
+            MAX_DIFF: whole.max_abs_diff,
+            GENERATION: rates.generation_tokens_per_s,
+            TRAINING: rates.training_tokens_per_s,
+        }
+        return report.verdict.value, f"{whole.n_exact:,}/{whole.n:,}", figures
     steps = read_steps(attempt.steps)
-    return "", f"loss {steps[-1].loss:.6g}" if steps else ""
+    if not steps:
+        return "", "", {}
+    last = steps[-1]
+    return "", "", {LOSS: last.loss, GRAD_NORM: last.grad_norm, STEP_RATE: last.num_tokens / last.seconds}
 
 
 def worst(results: Iterable[Result]) -> ExitCode:
-    """The largest exit code; fine where nothing ran."""
-    return ExitCode(max((result.exit_code for result in results), default=ExitCode.OK))
+    """The largest exit code of the points that ended; fine where none did."""
+    return ExitCode(max((r.exit_code for r in results if r.exit_code is not None), default=ExitCode.OK))
 
 
-def render_results(results: Sequence[Result]) -> str:
-    """A row each, then where the failed ones are."""
-    rows = [_row(result) for result in results]
-    failed = [f"{r.number}: exit code {r.exit_code}, {r.folder}" for r in results if r.exit_code]
-    return "\n".join([_HEAD, *rows, *([""] if failed else []), *failed])
+def figures_of(results: Iterable[Result]) -> list[str]:
+    """The names of the figures that any point has."""
+    return list(dict.fromkeys(name for result in results for name in result.figures))
 
 
-def _row(result: Result) -> str:
-    prefix = f"{result.number:4d} {result.state:9s} {result.verdict:9s} {result.figure:20s} "
-    return textwrap.fill(
-        result.name,
-        width=80,
-        initial_indent=prefix,
-        subsequent_indent=" " * len(prefix),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+def render_results(results: Sequence[Result]) -> Table:
+    """A row for each point; columns that would be empty are left out."""
+    table = Table(box=SIMPLE, padding=(0, 0), pad_edge=False, show_edge=False)
+    columns = [(name, cells) for name, cells in _columns(results).items() if any(cells)]
+    for name, _ in columns:
+        is_text = name in ("state", "verdict", "point")
+        table.add_column(name, justify="left" if is_text else "right", no_wrap=name != "point", overflow="fold")
+    for row in zip(*(cells for _, cells in columns), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def _columns(results: Sequence[Result]) -> dict[str, list[str]]:
+    return {
+        "#": [str(r.point.number) for r in results],
+        "state": [r.state for r in results],
+        "verdict": [r.verdict for r in results],
+        "exact": [r.exact for r in results],
+        **{column: [_shown(r, names=names, form=form) for r in results] for column, (form, *names) in _SHOWN.items()},
+        "s": ["" if r.seconds is None else f"{r.seconds:,.0f}" for r in results],
+        "GPUs": [str(r.point.num_gpus or "") for r in results],
+        "point": [r.point.name for r in results],
+    }
+
+
+def _shown(result: Result, *, names: Sequence[str], form: str) -> str:
+    """The figure of these names that the result has; a point has one of them at most."""
+    return "".join(format(result.figures[name], form) for name in names if name in result.figures)
+
+
+def render_notes(results: Sequence[Result]) -> str:
+    """Below the table: why points failed and where they are, and why points did not run."""
+    notes: list[str] = []
+    for result in results:
+        if result.exit_code and result.attempt is not None:
+            notes.append(
+                f"{result.point.number}: exit code {result.exit_code}; {result.note}\n    {result.attempt.root}"
+            )
+        if result.point.twin:
+            notes.append(f"{result.point.number}: asks what {result.point.twin} asks")
+    pruned: dict[str, list[str]] = {}
+    for result in results:
+        for reason in result.point.reasons:
+            pruned.setdefault(reason.splitlines()[0], []).append(str(result.point.number))
+    return "\n".join([*notes, *(f"{', '.join(numbers)}: {reason}" for reason, numbers in pruned.items())])

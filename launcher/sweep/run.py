@@ -11,7 +11,7 @@ from rich.console import Console
 from launcher.compose import group_options
 from launcher.errors import ConfigError, ExitCode, NodeError, SubmissionError
 from launcher.gates import missing_things, read_machine
-from launcher.paths import AttemptPaths, Outputs, SweepPaths
+from launcher.paths import Outputs, SweepPaths
 from launcher.schema.cluster import ClusterKind
 from launcher.secrets import check_secrets
 from launcher.submit import unwritable
@@ -19,7 +19,6 @@ from launcher.sweep.arrays import adopt_orphans, only_submitter
 from launcher.sweep.expand import Expansion, expand
 from launcher.sweep.groups import group_points
 from launcher.sweep.points import Point, State, judge, recognise, sweep_digest
-from launcher.sweep.results import read_result, render_results, worst
 from launcher.sweep.start import run_in_turn, running_arrays, submit_groups, wait_for_all, write_points
 from launcher.sweep.text import render_count, render_judged
 
@@ -56,10 +55,10 @@ def _start(
     _show(expansion, points=points)
     _check_start(points)
     if on_slurm:
-        return _queue(points, sweep=sweep, outputs=outputs, console=console)
+        return _queue(expansion, points=points, sweep=sweep, console=console)
     attempts = run_in_turn([p for p in points if p.state is State.NEW], console=console)
-    write_points(points, sweep=sweep, attempts=attempts)
-    return _show_results(points, attempts=attempts, console=console)
+    write_points(expansion, points=points, sweep=sweep, attempts=attempts)
+    return _show_results(points, sweep=sweep, console=console)
 
 
 def _show(expansion: Expansion, *, points: Sequence[Point]) -> None:
@@ -81,13 +80,13 @@ def _check_start(points: Sequence[Point]) -> None:
         raise NodeError("\n".join([f"environment refused: {len(missing)} thing(s) are missing", *missing]))
 
 
-def _queue(points: Sequence[Point], *, sweep: SweepPaths, outputs: Outputs, console: Console) -> ExitCode:
-    done = submit_groups(group_points(points), sweep=sweep, outputs=outputs, after=running_arrays(points))
-    write_points(points, sweep=sweep, attempts=done.attempts)
+def _queue(expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, console: Console) -> ExitCode:
+    done = submit_groups(group_points(points), sweep=sweep, outputs=sweep.outputs, after=running_arrays(points))
+    write_points(expansion, points=points, sweep=sweep, attempts=done.attempts)
     for array in done.arrays:
         console.print(f"submitted job {array.job}: {len(array.attempts)} run(s)", highlight=False)
     print(render_count(points, verb="submitted" if not done.refusals else "to submit"))
-    print(f"sweep: {sweep.root}\nthen: python -m launcher (status | logs -f JOB_INDEX | cancel JOB_INDEX)")
+    print(f"sweep: {sweep.root}\nthen: python -m launcher (status | report | cancel) {sweep.root}")
     if done.refusals:
         left = sum(p.state is State.NEW for p in points) - len(done.attempts)
         head = f"error: {left} run(s) were not submitted; the same words submit them again"
@@ -95,13 +94,13 @@ def _queue(points: Sequence[Point], *, sweep: SweepPaths, outputs: Outputs, cons
     if not points[0].config.cluster.wait:
         return ExitCode.OK
     wait_for_all([*done.attempts.values(), *(p.attempt for p in points if p.attempt is not None)])
-    return _show_results(points, attempts=done.attempts, console=console)
+    return _show_results(points, sweep=sweep, console=console)
 
 
-def _show_results(points: Sequence[Point], *, attempts: dict[int, AttemptPaths], console: Console) -> ExitCode:
-    """A row for each point that ran, now or before; the worst exit code."""
-    found = [(point, attempts.get(point.number, point.attempt)) for point in points]
-    results = [read_result(a, number=point.number, name=point.name) for point, a in found if a is not None]
-    console.print(render_results(results), markup=False, highlight=False, soft_wrap=True)
+def _show_results(points: Sequence[Point], *, sweep: SweepPaths, console: Console) -> ExitCode:
+    """The results of all points, ran they now or before; the worst exit code."""
+    from launcher.sweep.report import show_sweep
+
+    code = show_sweep(sweep, console=console)
     print(f"\n{render_count(points, verb='run')}")
-    return worst(results)
+    return code

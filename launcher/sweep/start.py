@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from launcher.errors import ExitCode, LauncherError, SubmissionError
-from launcher.files import write_json
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.slurm.code import copy_code
-from launcher.slurm.queue import job_states, max_array_size
+from launcher.slurm.queue import JobState, job_states, max_array_size
 from launcher.submission import read_submission
 from launcher.submit import start_local, write_attempt
 from launcher.sweep.arrays import ArrayRecord, submit_array
+from launcher.sweep.expand import Expansion
 from launcher.sweep.groups import Group, chunks
 from launcher.sweep.points import Point, State
+from launcher.sweep.record import PointRecord, SweepRecord, write_sweep
 from launcher.watch import watch_local
 
 _POLL_S = 2.0
@@ -40,6 +41,8 @@ def run_in_turn(points: Sequence[Point], *, console: Console) -> dict[int, Attem
             watch_local(job, paths=attempt, num_ranks=plan.layout.world_size, console=console)
         except LauncherError as error:
             console.print(str(error), markup=False, highlight=False, soft_wrap=True)
+            if not attempt.outcome.exists():
+                write_outcome(attempt, state="refused", exit_code=error.exit_code, error=str(error))
     return attempts
 
 
@@ -55,12 +58,12 @@ class Submitted:
 def submit_groups(groups: Sequence[Group], *, sweep: SweepPaths, outputs: Outputs, after: str) -> Submitted:
     """Queue every group, in arrays that the cluster takes. With `cluster.max_gpus` an array waits for those before it,
     and for the jobs `after`: each alone keeps to the limit. A refused group stops no other."""
-    size, code = max_array_size(), copy_code(outputs)
+    code = copy_code(outputs)
     attempts: dict[int, AttemptPaths] = {}
     arrays: list[ArrayRecord] = []
     refusals: list[str] = []
     for group in groups:
-        for part in chunks(group.points, size=size):
+        for part in chunks(group.points, size=group.array_size or max_array_size()):
             made = {point.number: write_attempt(point.composed, plan=point.priced) for point in part}
             try:
                 array = submit_array(
@@ -92,27 +95,45 @@ def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
     waiting = [(attempt, s.job) for attempt in attempts if (s := read_submission(attempt))]
     gone: dict[str, float] = {}
     while waiting := [(attempt, job) for attempt, job in waiting if not attempt.outcome.exists()]:
-        states = job_states(job for _, job in waiting)
+        states = _states([job for _, job in waiting])
         for attempt, job in waiting:
-            state = states[job]
-            if state.is_active or time.monotonic() - gone.setdefault(job, time.monotonic()) < _GRACE_S:
+            state = states.get(job)
+            if state is None or state.is_active or time.monotonic() - gone.setdefault(job, time.monotonic()) < _GRACE_S:
                 continue
             text = f"error: Slurm ended job {job}: {state.state} ({state.detail})"
             write_outcome(attempt, state="failed", exit_code=ExitCode.EXPERIMENT, error=text)
         time.sleep(_POLL_S)
 
 
-def write_points(points: Sequence[Point], *, sweep: SweepPaths, attempts: dict[int, AttemptPaths]) -> None:
-    """Record every point and what became of it."""
-    rows = [
-        {
-            "number": point.number,
-            "overrides": list(point.composed.overrides),
-            "state": "submitted" if point.number in attempts else point.state.value,
-            "reasons": list(point.reasons),
-            "twin": point.twin or None,
-            "attempt": str(attempt.root) if (attempt := attempts.get(point.number, point.attempt)) else None,
-        }
-        for point in points
-    ]
-    write_json(sweep.points, data=rows)
+def _states(jobs: Sequence[str]) -> dict[str, JobState]:
+    """None of them where Slurm does not answer: its controller may be restarted, and jobs go on without it."""
+    try:
+        return job_states(jobs)
+    except SubmissionError:
+        return {}
+
+
+def write_points(
+    expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, attempts: dict[int, AttemptPaths]
+) -> None:
+    """Record every point and what became of it. Raises OSError."""
+    root = sweep.outputs.root.resolve()
+    records: list[PointRecord] = []
+    for point in points:
+        attempt = attempts.get(point.number, point.attempt)
+        records.append(
+            PointRecord(
+                number=point.number,
+                words=expansion.points[point.number - 1],
+                state="submitted" if point.number in attempts else point.state.value,
+                reasons=point.reasons,
+                twin=point.twin or None,
+                attempt=str(attempt.root.resolve().relative_to(root)) if attempt is not None else None,
+                num_ranks=0 if attempt is None else point.priced.layout.world_size,
+                num_gpus=0 if attempt is None else point.priced.num_gpus,
+            )
+        )
+    write_sweep(
+        sweep,
+        record=SweepRecord(fixed=expansion.fixed, num_excluded=expansion.num_excluded, points=tuple(records)),
+    )

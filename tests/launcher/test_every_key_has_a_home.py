@@ -53,7 +53,18 @@ SINKS: dict[str, Sink] = {
 
 SHAPE_KEYS = ("nodes", "exclusive", "nodes_per_nvlink_domain", "segment")
 SBATCH_KEYS = (
-    *("account", "partition", "qos", "reservation", "cpus_per_task", "mem", "constraint", "exclude", "signal_delay_s"),
+    *(
+        "account",
+        "partition",
+        "qos",
+        "reservation",
+        "cpus_per_task",
+        "cpu_bind",
+        "mem",
+        "constraint",
+        "exclude",
+        "signal_delay_s",
+    ),
     *("mail_type", "mail_user", "setup", "python", "srun_args", "sbatch"),
     *("container_image", "container_mounts", "container_workdir", "container_env"),
 )
@@ -93,9 +104,14 @@ READ_BY: dict[str, str] = {
     "cluster.wait": "launcher/run.py",
     "cluster.max_gpu_hours": "launcher/slurm/findings.py",
     "cluster.max_gpus": "launcher/sweep/groups.py",
+    "cluster.max_array_size": "launcher/sweep/groups.py",
+    "cluster.max_timeout_min": "launcher/slurm/findings.py",
+    "cluster.min_free_gpu_memory_gb": "launcher/preflight.py",
+    "cluster.peer_access": "launcher/preflight.py",
     "cluster.secrets": "launcher/secrets.py",
     **{f"cluster.{name}": "launcher/slurm/shape.py" for name in SHAPE_KEYS},
     **{f"cluster.{name}": "launcher/slurm/parameters.py" for name in SBATCH_KEYS},
+    **{f"cluster.restarts.{cause}": "launcher/slurm/lives.py" for cause in ("timeout", "preempted", "node_failure")},
     "job.kind": "launcher/jobs/__init__.py",
     "job.name": "launcher/identity.py",
     "job.num_steps": "launcher/jobs/mismatch.py",

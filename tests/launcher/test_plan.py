@@ -42,6 +42,10 @@ PROFILES = {
         *("cluster.container_image=/shared/megatron.sqsh", "cluster.container_mounts=[/data:/data]"),
         *("cluster.container_workdir=/work", "cluster.container_env=[HF_HOME]"),
     ),
+    "slurm_bound": (
+        *("platform=hopper", "cluster=slurm", *FIXED, "cluster.num_processes=8"),
+        *("cluster.cpus_per_task=12", "cluster.cpu_bind=ldoms"),
+    ),
     "gb200_nvl72": ("platform=blackwell", "cluster=gb200_nvl72", *FIXED, *EXPERTS, "job.num_prompts=64"),
     "gb200_nvl72_awkward": (
         *("platform=blackwell", "cluster=gb200_nvl72", *FIXED, "job.num_prompts=148", "cluster.num_processes=148"),

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -120,13 +121,26 @@ def test_what_is_over_is_not_cancelled(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["cancel"]) == ExitCode.CONFIG
 
 
-def test_a_thousand_runs_take_two_seconds(tmp_path: Path) -> None:
+def test_a_thousand_runs_in_two_seconds_and_two_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten arrays of a hundred: 500 elements are over, 25 of the others are in the queue; sacct is asked for the arrays
+    of the rest. Tests run beside each other, so the seconds are a processor's and not a clock's."""
+    asked = tmp_path / "asked"
+    for name, line in (("squeue", 'for i in $(seq 0 49); do echo "103_$i|RUNNING|node1"; done'), ("sacct", "")):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/bash\necho "{name} ${{@: -1}}" >> {asked}\n{line}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    outputs = Outputs(tmp_path / "outputs")
     for number in range(1000):
-        paths = attempt(tmp_path, name=f"run{number}")
+        job = f"{100 + number // 100}_{number % 100}"
+        paths = attempt(outputs.root, name=f"run{number}", kind=ClusterKind.slurm, job=job)
         ProgressWriter(paths.progress)("train", done=1, total=2)
         if number % 2:
             write_outcome(paths, state="finished", exit_code=0)
-    started = time.monotonic()
-    rows = rows_of(newest_attempts(Outputs(tmp_path)))
-    assert len(rows) == 1000
-    assert time.monotonic() - started < 2.0
+    started = time.process_time()
+    rows = rows_of(newest_attempts(outputs))
+    assert time.process_time() - started < 2.0
+    assert Counter(row.state for row in rows) == {"finished": 500, "RUNNING": 25, "UNKNOWN": 475}
+    arrays = ",".join(str(100 + number) for number in range(10))
+    assert asked.read_text().splitlines() == ["squeue --format=%i|%T|%R", f"sacct --jobs={arrays}"]

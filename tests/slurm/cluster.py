@@ -42,9 +42,17 @@ class Cluster:
         """What a submitting shell exports."""
         return {"SLURM_CONF": str(self._conf)}
 
+    @property
+    def small_disk(self) -> Path:
+        """A disk of its own that all nodes see, of 6 MB."""
+        return self.folder / "small"
+
     def start(self) -> None:
         """Start every daemon; returns when all nodes take jobs."""
         self._write_files()
+        self.small_disk.mkdir()
+        # before the nodes start: a later mount would not be seen in their namespaces
+        self._run("mount", "-t", "tmpfs", "-o", "size=6m", "none", str(self.small_disk))
         run = self.folder / "run"
         self._run(
             *("munged", f"--key-file={self.folder}/munge.key", f"--socket={run}/munge.sock"),
@@ -55,7 +63,7 @@ class Cluster:
         self._run("slurmdbd")
         _wait_for("slurmdbd", lambda: self._answers("sacctmgr", "--noheader", "list", "cluster"))
         self._run("sacctmgr", "--immediate", "add", "cluster", "pretend")
-        self._run("slurmctld")
+        self.start_controller()
         for node in NODES:
             self.start_node(node)
         _wait_for("idle nodes", self._all_idle)
@@ -69,6 +77,22 @@ class Cluster:
         self._run("unshare", "--uts", "--mount", "--propagation", "slave", "sh", "-c", inside)
         _wait_for(f"slurmd of {node}", self._pid_file(f"slurmd.{node}").exists)
 
+    def start_controller(self) -> None:
+        """Start slurmctld, for the first time or after its end, with the state that it saved."""
+        self._run("slurmctld")
+        _wait_for("slurmctld", lambda: self._answers("scontrol", "ping"))
+
+    def stop_controller(self) -> None:
+        """End slurmctld; jobs go on without it."""
+        for pid in self._pid("slurmctld"):
+            _end(pid)
+
+    def crash_node(self, node: str) -> None:
+        """Kill the node's slurmd and all else on it, as a power cut does; `start_node` brings it back."""
+        for pid in (*self._pid(f"slurmd.{node}"), *self.processes_of(node)):
+            _kill(pid)
+        self._pid_file(f"slurmd.{node}").unlink()
+
     def stop(self) -> None:
         """End what was started, by process: jobs first, then whatever is left on the nodes, then the daemons."""
         subprocess.run(["scancel", "--me"], env=self._env(), check=False, timeout=30)
@@ -81,6 +105,8 @@ class Cluster:
         if self._database is not None:
             self._database.terminate()
             self._database.wait(timeout=30)
+        if self.small_disk.is_mount():
+            self._run("umount", str(self.small_disk))
 
     def processes_of(self, node: str) -> list[int]:
         """Processes on a node beside its slurmd: those in its namespace of hostnames."""
@@ -181,9 +207,11 @@ def _nodes(ports: list[int]) -> str:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nothing listens on, below those that the kernel deals out."""
+    """Ports that nothing listens on, below those that the kernel deals out; each process begins elsewhere, since two
+    clusters may start at once."""
     found: list[int] = []
-    for port in range(_FIRST_PORT, _FIRST_PORT + 1000):
+    first = _FIRST_PORT + os.getpid() % 100 * 20
+    for port in range(first, first + 1000):
         with socket.socket() as sock, suppress(OSError):
             sock.bind(("127.0.0.1", port))
             found.append(port)

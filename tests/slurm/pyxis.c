@@ -1,5 +1,6 @@
 /* Stands for pyxis: srun and sbatch take its options, and each task finds an option's value as PYXIS_<OPTION>.
-   It starts no container. */
+   It starts no container, but an image that is a file of NAME=VALUE lines sets these as pyxis lets an image do:
+   before what was exported, unless --container-env has the name. */
 
 #include <slurm/spank.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 SPANK_PLUGIN(pyxis, 1);
 
 #define COUNT 4
+enum { IMAGE, MOUNTS, WORKDIR, ENV };
 static char *names[COUNT] = {"container-image", "container-mounts", "container-workdir", "container-env"};
 static char *values[COUNT];
 
@@ -31,6 +33,34 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
     return ESPANK_SUCCESS;
 }
 
+static int is_listed(const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *at = values[ENV]; at != NULL; at = strchr(at, ','), at = at == NULL ? NULL : at + 1)
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return 1;
+    return 0;
+}
+
+static int set_variables_of_image(spank_t spank)
+{
+    char line[1024];
+    FILE *file = fopen(values[IMAGE], "r");
+    if (file == NULL)
+        return ESPANK_SUCCESS;
+    while (fgets(line, sizeof line, file) != NULL) {
+        char *value = strchr(line, '=');
+        line[strcspn(line, "\n")] = '\0';
+        if (value == NULL)
+            continue;
+        *value++ = '\0';
+        if (!is_listed(line) && spank_setenv(spank, line, value, 1) != ESPANK_SUCCESS)
+            return ESPANK_ERROR;
+    }
+    fclose(file);
+    return ESPANK_SUCCESS;
+}
+
 int slurm_spank_task_init(spank_t spank, int argc, char **argv)
 {
     (void) argc;
@@ -45,5 +75,5 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
         if (spank_setenv(spank, name, values[i], 1) != ESPANK_SUCCESS)
             return ESPANK_ERROR;
     }
-    return ESPANK_SUCCESS;
+    return values[IMAGE] == NULL ? ESPANK_SUCCESS : set_variables_of_image(spank);
 }

@@ -29,3 +29,13 @@ def test_of_a_third_attempt(words: list[str], states: list[str | None], numbers:
             write_outcome(attempt, state=state, exit_code=ExitCode.OK)
     found = saves_to_resume(compose(words).config, paths=attempts[2])
     assert found == tuple(attempts[number - 1].saves for number in numbers)
+
+
+def test_of_an_attempt_that_requeues_a_forced_one(tmp_path: Path) -> None:
+    """Its own configuration has force=false; the attempts before the forced one are another run's."""
+    attempts = [AttemptPaths(tmp_path / f"attempt_{number}") for number in (1, 2, 3)]
+    for attempt, force in zip(attempts, ["false", "true", "false"], strict=True):
+        attempt.root.mkdir()
+        attempt.resolved.write_text(f"force: {force}\n")
+    found = saves_to_resume(compose([]).config, paths=attempts[2])
+    assert found == (attempts[2].saves, attempts[1].saves)

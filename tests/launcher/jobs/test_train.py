@@ -1,6 +1,7 @@
 """The job `train` through the whole pipeline on gloo ranks: a resumed run equals an unbroken one, bit for bit."""
 
 import os
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import compose
+from launcher.errors import Interrupted
 from launcher.paths import AttemptPaths
 from launcher.steps import StepRecord, read_steps
 from tests.worlds import RankError, run_world
@@ -20,8 +22,11 @@ REFERENCE = ["model.reference_model=true", "job.reference_kl_weight=0.5"]
 SCHEDULE = ["optimizer.scheduler.lr_decay_style=cosine", "optimizer.scheduler.lr_warmup_iters=1"]
 
 
-def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) -> None:
-    """One rank of the job, from the checkpoint to the last save."""
+def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path], asked_after: int = 0) -> str:
+    """One rank of the job, from the checkpoint to the last save; what interrupted it.
+
+    With `asked_after` the last rank, and no other, gets the warning of a time limit after that step.
+    """
     from torch.distributed import TCPStore
 
     from launcher.jobs.train import train
@@ -30,21 +35,31 @@ def _train(words: Sequence[str], *, attempt: Path, resume_from: Sequence[Path]) 
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     paths = AttemptPaths(attempt)
+
+    def progress(stage: str, *, done: int, total: int, unit: str = "") -> None:
+        if (stage, done, rank) == ("train", asked_after or None, world_size - 1):
+            os.kill(os.getpid(), signal.SIGUSR2)
+
     setup = Setup(
         config=compose(words).config,
         rank=rank,
         world_size=world_size,
         store=TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), world_size, is_master=rank == 0),
-        progress=lambda stage, **_: None,
+        progress=progress,
         check_provider=lambda _: None,
         saves_folder=paths.saves,
         container_file=paths.megatron,
         resume_from=tuple(resume_from),
     )
     apply(setup)
-    train(setup, paths=paths)
-    close(setup)
-    leave_world()
+    try:
+        train(setup, paths=paths)
+        close(setup)
+    except Interrupted as end:
+        return str(end)
+    finally:
+        leave_world()
+    return ""
 
 
 def _run(
@@ -127,3 +142,29 @@ def test_a_save_in_the_background_is_the_same_save(tmp_path: Path) -> None:
     saves = AttemptPaths(tmp_path / "unbroken").saves
     (saves / "iter_0000003" / "complete.json").unlink()
     assert _run(words, folder=tmp_path / "resumed", ranks=2, resume_from=[saves]) == unbroken[2:]
+
+
+@pytest.mark.parametrize("more", [[], ["checkpoint.async_save=true"]], ids=["", "async_save"])
+def test_a_signal_to_one_rank_ends_all_after_the_same_step_with_its_save(more: Sequence[str], tmp_path: Path) -> None:
+    """No save was due; the value model's is written too. The run goes on with the bits of one that nobody asked."""
+    variant, ranks = VARIANTS["value"]
+    unbroken = _run(variant, folder=tmp_path / "unbroken", ranks=ranks, steps=4)
+
+    (tmp_path / "asked").mkdir()
+    without_interval = [*JOB[:-1], *SIZES, *variant, *more]
+    words = [*without_interval, "job.num_steps=4", f"output_dir={tmp_path}/outputs"]
+    said = run_world(
+        _train,
+        num_ranks=ranks,
+        joined=False,
+        timeout_s=240,
+        words=words,
+        attempt=tmp_path / "asked",
+        resume_from=(),
+        asked_after=2,
+    )
+    assert said == ["interrupted by SIGUSR2 after step 2, saved\nhint: the same command goes on there"] * ranks
+    asked = AttemptPaths(tmp_path / "asked")
+    assert [record.step for record in read_steps(asked.steps)] == [1, 2]
+    resumed = _run([*variant, *more], folder=tmp_path / "on", ranks=ranks, resume_from=[asked.saves], steps=4)
+    assert resumed == unbroken[2:]

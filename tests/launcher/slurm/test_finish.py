@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from launcher.compose import compose
 from launcher.errors import ExitCode
 from launcher.files import write_json
 from launcher.outcome import read_outcome
 from launcher.paths import AttemptPaths, RunPaths
 from launcher.records import RankRecord, RankState
+from launcher.resolved import dump_resolved
 from launcher.slurm.finish import finish
+from launcher.slurm.lives import Cause, read_lives
 
 FINISHED, FAILED, RUNNING = RankState.FINISHED, RankState.FAILED, RankState.RUNNING
 
@@ -83,3 +86,33 @@ def test_srun_fails_after_all_ranks_finished(attempt: AttemptPaths) -> None:
     record(attempt, 0, FINISHED)
     record(attempt, 1, FINISHED)
     assert finish(attempt, job="7", srun_code=1) is ExitCode.EXPERIMENT
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "code", "state"),
+    [
+        ("SIGTERM", Cause.PREEMPTED, ExitCode.INTERRUPTED, None),
+        ("SIGUSR2", Cause.TIMEOUT, ExitCode.EXPERIMENT, "failed"),
+    ],
+)
+def test_interrupted_ranks_ask_for_another_life(
+    name: str, cause: Cause, code: ExitCode, state: str | None, attempt: AttemptPaths
+) -> None:
+    """Nothing was saved: after a time limit that is the end."""
+    attempt.resolved.write_text(dump_resolved(compose(["cluster=slurm"]).config))
+    for rank in (0, 1):
+        record(attempt, rank, RankState.INTERRUPTED, code=6, error=f"interrupted by {name} after step 5")
+    assert finish(attempt, job="7", srun_code=0) is code
+    assert [life.cause for life in read_lives(attempt)] == [cause]
+    outcome = read_outcome(attempt)
+    assert (None if outcome is None else outcome.state) == state
+
+
+def test_a_cancelled_job_has_an_outcome(attempt: AttemptPaths) -> None:
+    record(attempt, 0, RUNNING)
+    with attempt.log("7", rank=0).open("a") as log:
+        log.write("slurmstepd-node0: error: *** JOB 7 ON node0 CANCELLED AT 2026-11-30T21:23:56 ***\n")
+    assert finish(attempt, job="7", srun_code=0) is ExitCode.EXPERIMENT
+    outcome = read_outcome(attempt)
+    assert outcome is not None
+    assert outcome.state == "cancelled"

@@ -2,6 +2,7 @@
 
 import pickletools
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ def test_paths_with_spaces_are_quoted() -> None:
     lines = sbatch_text(compose(["cluster=slurm"]).config, attempt=ATTEMPT, code=CODE).splitlines()
     srun = next(line for line in lines if line.startswith("srun"))
     assert shlex.split(srun)[-1] == "/shared/out puts/run/attempt_1/logs"
-    assert shlex.split(lines[-1])[-2:] == ["/shared/out puts/run/attempt_1", "$?"]
+    begin, finish = (next(line for line in lines if f"launcher.slurm.{name}" in line) for name in ("begin", "finish"))
+    assert shlex.split(finish)[-2:] == ["/shared/out puts/run/attempt_1", "$?"]
+    assert shlex.split(begin)[-3:] == ["/shared/out puts/run/attempt_1", "||", "exit"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("mem_per_gpu", "20G"), ("nodelist", "node7"), ("wckey", "key")])
@@ -45,3 +48,32 @@ def test_the_pickle_names_the_worker_and_holds_no_code(tmp_path: Path) -> None:
     texts = [arg for _, arg, _ in pickletools.genops((tmp_path / "job.pkl").read_bytes()) if isinstance(arg, str)]
     assert {"launcher.worker", "run_rank"} <= set(texts)
     assert not [text for text in texts if "_make_function" in text or "CodeType" in text]
+
+
+def test_a_job_without_a_budget_is_not_requeued() -> None:
+    words = ["cluster=slurm", *(f"cluster.restarts.{cause}=0" for cause in ("timeout", "preempted", "node_failure"))]
+    for restarts, option in ((words[1:], "no_requeue"), (words[2:], "requeue")):
+        asked = parameters(compose(["cluster=slurm", *restarts]).config, attempt=ATTEMPT, code=CODE)
+        assert asked["additional_parameters"][option] is True
+
+
+@pytest.mark.parametrize(
+    ("variables", "code", "asked"),
+    [
+        ({"SLURM_JOB_ID": "7"}, 6, "requeue 7"),
+        ({"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, 6, "requeue 7_3"),
+        ({"SLURM_JOB_ID": "7"}, 5, ""),
+        ({"SLURM_JOB_ID": "7"}, 0, ""),
+    ],
+)
+def test_the_shell_requeues(variables: dict[str, str], code: int, asked: str, tmp_path: Path) -> None:
+    """The end of the script by itself; the exit code is what Slurm shows of a job that is over."""
+    for name, text in (("python", f"exit {code}"), ("scontrol", f'echo "$@" > {tmp_path}/asked')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    config = compose(["cluster=slurm", f"cluster.python={tmp_path}/python"]).config
+    text = sbatch_text(config, attempt=ATTEMPT, code=CODE).partition("# teardown\n")[2]
+    done = subprocess.run(["bash", "-c", text], env={"PATH": f"{tmp_path}:/bin:/usr/bin", **variables}, check=False)
+    assert done.returncode == (0 if asked else code)
+    assert ((tmp_path / "asked").read_text().strip() if asked else "") == asked
+    assert (tmp_path / "asked").exists() == bool(asked)

@@ -17,12 +17,13 @@ import pytest
 from launcher.__main__ import main
 from launcher.compose import compose
 from launcher.errors import ExitCode, SubmissionError
-from launcher.files import read_json, write_json
+from launcher.files import write_json
 from launcher.outcome import read_outcome
-from launcher.paths import AttemptPaths, Outputs
+from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.submission import read_submission
 from launcher.sweep.arrays import adopt_orphans, array_parameters, only_submitter, read_array
 from launcher.sweep.finish import finish_element
+from launcher.sweep.record import read_sweep
 from tests.launcher.runs import ROOT, Done
 
 WORDS = ("-m", "cluster=slurm", "job.seed=1,2,3,4,5", "parallelism=single,ep2")
@@ -94,9 +95,10 @@ def test_five_points_are_two_arrays_and_once_only(slurm: FakeSlurm, tmp_path: Pa
     assert submitted_jobs(outputs) == ["101_0", "101_1", "102_0", "102_1", "102_2"]
     script = (slurm.folder / "script.2").read_text()
     assert "#SBATCH --array=0-2%3\n" in script
-    assert "-m launcher.sweep.finish " in script.splitlines()[-1]
+    assert "-m launcher.sweep.begin " in script
+    assert "-m launcher.sweep.finish " in script
     (sweep,) = (outputs / "sweeps").iterdir()
-    assert [p["state"] for p in read_json(sweep / "points.json")] == ["submitted", "pruned"] * 5
+    assert [p.state for p in read_sweep(SweepPaths(sweep)).points] == ["submitted", "pruned"] * 5
     again = slurm.launch(*WORDS, f"output_dir={outputs}")
     assert "10 expected = 0 submitted + 5 pruned + 0 duplicate + 0 finished + 5 running" in again.text
     assert len(slurm.queued) == 2
@@ -123,6 +125,28 @@ def test_a_killed_launcher_loses_nothing_and_doubles_nothing(
     for job in jobs:  # each element finds its pickle, which is of its own attempt
         assert len(list((outputs / "sweeps").glob(f"*/array_*/logs/{job}_submitted.pkl"))) == 1
     assert before == (1 if adopted else 0)
+
+
+def test_a_profile_that_knows_the_size_of_an_array_is_not_asked_again(slurm: FakeSlurm, tmp_path: Path) -> None:
+    (slurm.folder / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    done = slurm.launch(*WORDS, "cluster.max_array_size=2", f"output_dir={tmp_path / 'outputs'}")
+    assert done.code == ExitCode.OK, done.text
+    assert submitted_jobs(tmp_path / "outputs") == ["101", "102_0", "102_1", "103_0", "103_1"]
+
+
+def test_a_single_run_finds_itself_in_an_array_that_nobody_recorded(slurm: FakeSlurm, tmp_path: Path) -> None:
+    """A killed launcher's array of two, whose points are asked for one by one."""
+    outputs = tmp_path / "outputs"
+    (slurm.folder / "kill-after").touch()
+    command = [sys.executable, "-m", "launcher", *WORDS, f"output_dir={outputs}"]
+    assert subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL).returncode == -9
+    (slurm.folder / "kill-after").unlink()
+    for seed in (1, 2):
+        done = slurm.launch("cluster=slurm", f"job.seed={seed}", "parallelism=single", f"output_dir={outputs}")
+        assert done.code == ExitCode.SUBMISSION
+        assert "the same run is running" in done.text
+    assert submitted_jobs(outputs) == ["101_0", "101_1"]
+    assert len(slurm.queued) == 1
 
 
 def test_one_launcher_at_a_time(slurm: FakeSlurm, tmp_path: Path) -> None:
@@ -214,3 +238,16 @@ def test_a_thousand_runs_are_asked_for_once(slurm: FakeSlurm, tmp_path: Path) ->
     (slurm.folder / "squeue").chmod(0o755)
     assert "5 running" in slurm.launch("plan", *WORDS, f"output_dir={outputs}").text
     assert (slurm.folder / "asked").read_text() == "asked\n"
+
+
+def test_the_last_element_writes_the_page(slurm: FakeSlurm, tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "outputs")
+    assert slurm.launch(*WORDS, f"output_dir={outputs.root}").code == ExitCode.OK
+    arrays = outputs.arrays()
+    elements = [(array, index) for array in arrays for index in range(len(read_array(array).attempts))]
+    for number, (array, index) in enumerate(elements, start=1):
+        assert not array.sweep.page.exists()
+        variables = {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "101", "SLURM_ARRAY_TASK_ID": str(index)}
+        finish_element(array, variables=variables, srun_code=1)
+        assert array.sweep.page.exists() == (number == 5)
+    assert "5 failed, 5 pruned" in arrays[0].sweep.page.read_text()

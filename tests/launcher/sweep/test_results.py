@@ -1,37 +1,108 @@
-"""How points ended: their table, and the worst exit code."""
+"""How points ended: their record, their table within 80 columns, the worst exit code."""
 
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from launcher.__main__ import main
 from launcher.errors import ExitCode
 from launcher.outcome import write_outcome
-from launcher.paths import AttemptPaths, RunPaths
+from launcher.paths import AttemptPaths, Outputs, SweepPaths
+from launcher.records import ProgressWriter
 from launcher.steps import StepRecord, append_step
-from launcher.sweep.results import read_result, render_results, worst
+from launcher.sweep.record import PointRecord, SweepRecord, read_sweep, write_sweep
+from launcher.sweep.results import Result, read_results, render_notes, render_results, worst
 from tests.launcher.runs import QUICK, launch
 
+REASON = "error[PL012]: parallelism.expert_model_parallel_size is 2, a dense model needs 1\n  why:    it has no experts"
 
-def ended(folder: Path, *, state: str, code: int) -> AttemptPaths:
-    attempt = RunPaths(folder).new_attempt()
-    write_outcome(attempt, state=state, exit_code=code)
+
+def ended(outputs: Outputs, *, digest: str, state: str, code: int, loss: float | None = None) -> AttemptPaths:
+    attempt = outputs.run("train-tiny", digest=digest).new_attempt()
+    attempt.resolved.touch()
+    ProgressWriter(attempt.progress)("train", done=0, total=2)
+    figures = {"terms": {}, "value_loss": None, "grad_norm": 1.0, "lr": 0.1, "num_tokens": 8, "seconds": 0.5}
+    for step in (1, 2) if loss is not None else ():
+        append_step(attempt.steps, record=StepRecord(step=step, loss=loss / step, **figures))  # pyright: ignore
+    write_outcome(attempt, state=state, exit_code=code, error="" if state == "finished" else "error: first\nsecond")
     return attempt
 
 
+def a_sweep(folder: Path) -> SweepPaths:
+    """Two points that trained, one that failed, one that is open, one duplicate, two pruned for one reason."""
+    outputs = Outputs(folder)
+    sweep = outputs.sweep("0123abcd")
+    sweep.root.mkdir(parents=True)
+    attempts = [
+        ended(outputs, digest="1", state="finished", code=0, loss=2.5),
+        ended(outputs, digest="2", state="finished", code=0, loss=2.0),
+        ended(outputs, digest="3", state="failed", code=3),
+        outputs.run("train-tiny", digest="4").new_attempt(),
+    ]
+    states = ("submitted", "submitted", "submitted", "submitted", "duplicate", "pruned", "pruned")
+    points = tuple(
+        PointRecord(
+            number=number,
+            words=(f"optimizer.lr={'1e-4' if number % 2 else '3e-4'}", f"parallelism=tp{number}"),
+            state=state,
+            attempt=str(attempts[number - 1].root.relative_to(folder)) if state == "submitted" else None,
+            num_ranks=number if state == "submitted" else 0,
+            num_gpus=8 if state == "submitted" else 0,
+            twin=1 if state == "duplicate" else None,
+            reasons=(REASON,) if state == "pruned" else (),
+        )
+        for number, state in enumerate(states, start=1)
+    )
+    write_sweep(sweep, record=SweepRecord(fixed=("job=train",), num_excluded=2, points=points))
+    return sweep
+
+
+def lines_of(results: list[Result]) -> list[str]:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(render_results(results))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_record_reads_back(tmp_path: Path) -> None:
+    record = read_sweep(a_sweep(tmp_path))
+    write_sweep(Outputs(tmp_path).sweep("0123abcd"), record=record)
+    assert read_sweep(Outputs(tmp_path).sweep("0123abcd")) == record
+
+
 def test_the_worst_counts_and_the_failed_are_named(tmp_path: Path) -> None:
-    trained = ended(tmp_path / "a", state="finished", code=0)
-    figures = {"terms": {}, "value_loss": None, "grad_norm": 1.0, "lr": 0.1, "num_tokens": 8, "seconds": 1.0}
-    for step in (1, 2):
-        append_step(trained.steps, record=StepRecord(step=step, loss=2.5 / step, **figures))  # pyright: ignore
-    attempts = (trained, ended(tmp_path / "b", state="failed", code=3), RunPaths(tmp_path / "c").new_attempt())
-    results = [read_result(a, number=n, name=f"job.seed={n}") for n, a in enumerate(attempts, start=1)]
-    assert [r.state for r in results] == ["finished", "failed", "open"]
-    assert worst(results[:1]) == ExitCode.OK
-    assert worst(results[:2]) == ExitCode.ENVIRONMENT
-    assert worst(results) == ExitCode.EXPERIMENT
-    lines = render_results(results).splitlines()
-    assert lines[1].split() == ["1", "finished", "loss", "1.25", "job.seed=1"]
-    assert lines[-2:] == [f"2: exit code 3, {attempts[1].root}", f"3: exit code 5, {attempts[2].root}"]
+    results = read_results(a_sweep(tmp_path))
+    assert [r.state for r in results] == [
+        *("finished", "finished", "failed", "not started"),
+        *("duplicate", "pruned", "pruned"),
+    ]
+    assert worst(results[:2]) == ExitCode.OK
+    assert worst(results) == ExitCode.ENVIRONMENT
+    lines = lines_of(results)
+    assert lines[0].split() == ["#", "state", "loss", "grad", "norm", "tok/s", "s", "GPUs", "point"]
+    assert lines[2].split()[:8] == ["1", "finished", "1.250000", "1", "16", "0", "8", "optimizer.lr=1e-4"]
+    assert render_notes(results).splitlines() == [
+        "3: exit code 3; error: first",
+        f"    {tmp_path}/train-tiny-3/attempt_1",
+        "5: asks what 1 asks",
+        "6, 7: error[PL012]: parallelism.expert_model_parallel_size is 2, a dense model needs 1",
+    ]
+
+
+def test_the_verbs_take_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By its folder and by its hash; outputs that were moved are found where they are now."""
+    a_sweep(tmp_path / "old")
+    moved = (tmp_path / "old").rename(tmp_path / "new")
+    folder = moved / "sweeps" / "0123abcd"
+    assert main(["report", "0123abcd", f"output_dir={moved}"]) == ExitCode.ENVIRONMENT
+    assert f"page: {folder}/report.html" in capsys.readouterr().out
+    assert (folder / "report.html").exists()
+    assert main(["status", str(folder)]) == ExitCode.OK
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows[1:5]] == [f"train-tiny-{n}/1" for n in (1, 2, 3, 4)]
+    assert main(["cancel", str(folder)]) == ExitCode.OK
+    assert main(["report", str(folder), "latest", f"output_dir={moved}"]) == ExitCode.CONFIG
 
 
 @pytest.mark.slow
@@ -41,5 +112,12 @@ def test_points_run_here_in_turn(tmp_path: Path) -> None:
     done = launch("-m", *words, f"output_dir={tmp_path}")
     assert done.code == ExitCode.OK, done.text
     assert "4 expected = 1 run + 2 pruned + 1 duplicate + 0 finished + 0 running" in done.text
-    rows = [line.split() for line in done.text.splitlines() if " finished  ZERO " in line]
-    assert [(row[0], row[3]) for row in rows] == [("1", "32/32")]
+    (sweep,) = (tmp_path / "sweeps").iterdir()
+    results = read_results(SweepPaths(sweep))
+    assert [(r.state, r.verdict, r.exact) for r in results] == [
+        ("finished", "ZERO", "32/32"),
+        ("duplicate", "", ""),
+        ("pruned", "", ""),
+        ("pruned", "", ""),
+    ]
+    assert "ZERO" in (sweep / "report.html").read_text()

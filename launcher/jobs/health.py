@@ -1,0 +1,38 @@
+"""The numbers of `launcher.preflight`, read off a node with GPUs. The one place that asks CUDA about them."""
+
+from __future__ import annotations
+
+import socket
+
+import torch
+
+from launcher.errors import NodeError
+from launcher.preflight import Gpus, does_not_answer, raise_if_unfit, ranks_here
+from launcher.schema import RunConfig
+
+_GB = 1e9
+
+
+def look_at_gpus(*, own: int, num_ranks: int) -> Gpus:
+    """What the rank on GPU `own` sees; it is the current one afterwards. Where it is not there, its memory is 0.
+
+    Only the own GPU gets a CUDA context: eight ranks that looked at all eight would leave GBs of contexts on each.
+    """
+    visible = torch.cuda.device_count()
+    if own >= visible:
+        return Gpus(num_visible=visible, own=own, free_gb=0.0, total_gb=0.0)
+    torch.cuda.set_device(own)
+    free, total = torch.cuda.mem_get_info(own)
+    others = [other for other in range(min(num_ranks, visible)) if other != own]
+    unreachable = tuple(other for other in others if not torch.cuda.can_device_access_peer(own, other))
+    return Gpus(num_visible=visible, own=own, free_gb=free / _GB, total_gb=total / _GB, unreachable=unreachable)
+
+
+def take_gpu(config: RunConfig, *, local_rank: int) -> None:
+    """Make GPU `local_rank` this process's. Raises NodeError naming the node where the GPU is not fit for the run."""
+    host = socket.gethostname()
+    try:
+        gpus = look_at_gpus(own=local_rank, num_ranks=ranks_here(config))
+    except RuntimeError as error:  # what torch makes of every error of CUDA
+        raise NodeError(does_not_answer(str(error), own=local_rank, host=host)) from error
+    raise_if_unfit(gpus, config=config, host=host)
