@@ -86,7 +86,7 @@ def _killed(paths: AttemptPaths, *, rank: int, where: str, why: str) -> Failure:
 
 def triage(failure: Failure, *, log: Path, root: Path) -> str:
     """One screen: the first failing rank, its error, its log's last lines."""
-    lines = _last_lines(log.read_text(errors="replace").splitlines()) if log.exists() else []
+    lines = _last_lines(log.read_text(errors="replace").splitlines() if log.exists() else [])
     tail = "".join(f"\n  | {line[:160]}" for line in lines)
     how = "was asked to end" if failure.exit_code == ExitCode.INTERRUPTED else "failed first"
     return f"rank {failure.rank} {how}\n{failure.text}\nlog: {log}{tail}\nrun: {root}"

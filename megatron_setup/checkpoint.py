@@ -176,9 +176,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         why="a folder without one fails on the node, after the GPUs were given",
         source="megatron_setup/iterations.py",
     ),
-    *unread(
-        _keys(10, names=_SAVE_READS), when=UNSAVED, why=_NOTHING_SAVED, source=_BRIDGE, reads=("checkpoint.save",)
-    ),
+    *unread(_keys(10, names=_SAVE_READS), when=UNSAVED, why=_NOTHING_SAVED, source=_BRIDGE, reads=("checkpoint.save",)),
     *unread(
         _keys(17, names="ckpt_assume_constant_structure also_save_hf_checkpoint"),
         off=False,

@@ -29,6 +29,10 @@ def render_page(record: SweepRecord, *, results: Sequence[Result], folder: Path)
     for result in results:
         if result.point.reasons:
             pruned.setdefault("\n".join(result.point.reasons), []).append(result)
+
+    def link(result: Result) -> str:
+        return _link(result, folder=folder)
+
     template = page_environment(Path(__file__).parent).get_template("sweep.html.jinja")
     return template.render(
         record=record,
@@ -42,7 +46,7 @@ def render_page(record: SweepRecord, *, results: Sequence[Result], folder: Path)
         plot=panels.plot(results),
         frame=panels,
         number=_number,
-        link=lambda result: _link(result, folder=folder),
+        link=link,
     )
 
 

@@ -64,11 +64,13 @@ def read_sweep(paths: SweepPaths) -> SweepRecord:
     return SweepRecord(
         fixed=tuple(data["fixed"]),
         num_excluded=data["num_excluded"],
-        points=tuple(
-            PointRecord(**{**point, "words": tuple(point["words"]), "reasons": tuple(point["reasons"])})
-            for point in data["points"]
-        ),
+        points=tuple(_point(point) for point in data["points"]),
     )
+
+
+def _point(data: dict[str, Any]) -> PointRecord:
+    typed: dict[str, Any] = {"words": tuple(data["words"]), "reasons": tuple(data["reasons"])}
+    return PointRecord(**{**data, **typed})
 
 
 def attempt_of(point: PointRecord, *, sweep: SweepPaths) -> AttemptPaths | None:

@@ -19,6 +19,7 @@ from launcher.sweep.arrays import adopt_orphans, only_submitter
 from launcher.sweep.expand import Expansion, expand
 from launcher.sweep.groups import group_points
 from launcher.sweep.points import Point, State, judge, recognise, sweep_digest
+from launcher.sweep.report import show_sweep, write_last_page
 from launcher.sweep.start import run_in_turn, running_arrays, submit_groups, wait_for_all, write_points
 from launcher.sweep.text import render_count, render_judged
 
@@ -83,6 +84,7 @@ def _check_start(points: Sequence[Point]) -> None:
 def _queue(expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, console: Console) -> ExitCode:
     done = submit_groups(group_points(points), sweep=sweep, outputs=sweep.outputs, after=running_arrays(points))
     write_points(expansion, points=points, sweep=sweep, attempts=done.attempts)
+    write_last_page(sweep)  # where the last of them ended before the points were written, or nothing was to be run
     for array in done.arrays:
         console.print(f"submitted job {array.job}: {len(array.attempts)} run(s)", highlight=False)
     print(render_count(points, verb="submitted" if not done.refusals else "to submit"))
@@ -99,8 +101,6 @@ def _queue(expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, 
 
 def _show_results(points: Sequence[Point], *, sweep: SweepPaths, console: Console) -> ExitCode:
     """The results of all points, ran they now or before; the worst exit code."""
-    from launcher.sweep.report import show_sweep
-
     code = show_sweep(sweep, console=console)
     print(f"\n{render_count(points, verb='run')}")
     return code

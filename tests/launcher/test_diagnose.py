@@ -27,6 +27,11 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "model.seq_length.max=3": ("is not a key", "model.seq_length=3"),
     "forse=true": ("forse is not a key", "force=true"),
     "job.something_else_entirely=1": ("is not a key", "valid:", "job.num_steps", ""),
+    # a section that is near: which of its keys was meant, only the person knows
+    "optimizer.schedule=x": ("is not a key", "valid:", "optimizer.scheduler.lr_decay_style", ""),
+    "peft.rank=8": ("is not a key", "valid:", "model.peft.dim", ""),
+    "peft=lora": ("peft is not a key", "valid:", "model.peft.enabled", ""),
+    "peft.dim=8": ("is not a key", "near:   model.peft.dim", "model.peft.dim=8"),
     "xyzzy=1": ("xyzzy is not a key", "valid:", "parallelism", ""),
     # groups and options
     "model=tinny": ("model has no option tinny", "valid:  tiny, tiny_moe,", "model=./folder", "model=tiny"),

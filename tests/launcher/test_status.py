@@ -11,9 +11,10 @@ import pytest
 
 from launcher.__main__ import main
 from launcher.errors import ConfigError, ExitCode
+from launcher.files import write_json
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths, Outputs
-from launcher.records import ProgressWriter
+from launcher.records import Progress, ProgressWriter, RankState, read_rank, write_rank
 from launcher.schema.cluster import ClusterKind
 from launcher.selection import newest_attempts, select_one
 from launcher.status import Row, last_event, render_rows, rows_of, to_json
@@ -42,6 +43,23 @@ def test_a_running_run_and_its_heartbeat(tmp_path: Path) -> None:
     assert row.heartbeat_s is not None
     assert row.heartbeat_s < 60
     assert json.loads(to_json([row])) == [asdict(row)]
+
+
+def test_a_rank_without_progress_has_the_age_of_its_start(tmp_path: Path) -> None:
+    """It may hang in an import; and the last event of a requeued run is older than its new start."""
+    paths = attempt(tmp_path, name="run")
+    (row,) = rows_of([paths])
+    assert row.heartbeat_s is None
+    write_rank(paths, rank=0, state=RankState.RUNNING)
+    record = read_rank(paths, rank=0)
+    assert record is not None
+    write_json(paths.rank(0), data=asdict(replace(record, time=record.time - 700)))
+    assert [row.is_silent for row in rows_of([paths])] == [True]
+    event = Progress(stage="train", done=1, total=2, unit="", time=record.time - 1000)
+    paths.progress.write_text(json.dumps(asdict(event)) + "\n")
+    (row,) = rows_of([paths])
+    assert row.heartbeat_s is not None
+    assert 700 <= row.heartbeat_s < 900
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "cancelled", "refused"])

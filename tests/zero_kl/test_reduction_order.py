@@ -1,6 +1,6 @@
 """What an all-reduce of partial sums, as tensor parallelism needs it, does to a token's bits, on 2, 4 and 8 gloo ranks.
 
-Two ranks have one order of addition and hide what more ranks show. Gathering the parts and adding them by rank does not.
+Two ranks have one order of addition and hide what more ranks show. Parts gathered and added by rank have one, too.
 """
 
 from collections.abc import Callable

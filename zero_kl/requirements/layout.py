@@ -43,8 +43,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         key="parallelism.tensor_model_parallel_size",
         want=Equals(1),
         when=ZERO_KL,
-        why="an all-reduce adds partial sums in an order that depends on a row's place in the message: two ranks have one "
-        "order and were exact (n = 8,192), but on 4 and 8 gloo ranks 48 and 56 of 64 rows changed with the batch",
+        why="an all-reduce adds partial sums in an order that depends on a row's place in the message: two ranks have "
+        "one order and were exact (n = 8,192), but on 4 and 8 gloo ranks 48 and 56 of 64 rows changed with the batch",
         source=f"{RECIPE}; TP 2 measured on two H200s; docs/measurements/2026-11-30-cpu-layouts.md",
     ),
     Requirement(

@@ -144,10 +144,15 @@ def test_a_save_in_the_background_is_the_same_save(tmp_path: Path) -> None:
     assert _run(words, folder=tmp_path / "resumed", ranks=2, resume_from=[saves]) == unbroken[2:]
 
 
-@pytest.mark.parametrize("more", [[], ["checkpoint.async_save=true"]], ids=["", "async_save"])
-def test_a_signal_to_one_rank_ends_all_after_the_same_step_with_its_save(more: Sequence[str], tmp_path: Path) -> None:
-    """No save was due; the value model's is written too. The run goes on with the bits of one that nobody asked."""
-    variant, ranks = VARIANTS["value"]
+ASYNC = ["checkpoint.async_save=true", "checkpoint.async_strategy=mcore"]
+
+
+@pytest.mark.parametrize(("name", "more"), [("value", []), ("dp2", ASYNC)], ids=["value", "async"])
+def test_a_signal_to_one_rank_ends_all_after_the_same_step_with_its_save(
+    name: str, more: Sequence[str], tmp_path: Path
+) -> None:
+    """No save was due; a value model's is written too. The run goes on with the bits of one that nobody asked."""
+    variant, ranks = VARIANTS[name]
     unbroken = _run(variant, folder=tmp_path / "unbroken", ranks=ranks, steps=4)
 
     (tmp_path / "asked").mkdir()
