@@ -15,11 +15,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 from submitit import Job
 
-from launcher.errors import ExitCode, ExperimentError, SubmissionError
+from launcher.errors import ExitCode, ExperimentError
 from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths
 from launcher.records import ProgressReader, RankState, read_ranks
-from launcher.slurm.queue import job_states
+from launcher.slurm.queue import PatientQueue, job_states
 from launcher.triage import Failure, first_failure, triage
 
 _POLL_S = 0.2
@@ -71,7 +71,7 @@ def watch_slurm(job: str, *, paths: AttemptPaths, console: Console) -> None:
 def _wait_for_slurm(job: str, *, paths: AttemptPaths, bars: _Bars) -> None:
     """Until the job has left the queue and has an outcome, or had time to write one over a shared file system."""
     over_since: float | None = None
-    asked = 0.0
+    asked, queue = 0.0, PatientQueue()
     while not paths.outcome.exists():
         bars.update()
         now = time.monotonic()
@@ -79,17 +79,10 @@ def _wait_for_slurm(job: str, *, paths: AttemptPaths, bars: _Bars) -> None:
             return
         if now - asked > _ASK_SLURM_S:
             asked = now
-            over_since = None if _may_be_on(job) else over_since or now
+            state = queue.states([job]).get(job)
+            over_since = None if state is None or state.is_active else over_since or now
         time.sleep(_POLL_S)
     bars.update()
-
-
-def _may_be_on(job: str) -> bool:
-    """Also where Slurm does not answer: its controller may be restarted, and the job goes on without it."""
-    try:
-        return job_states([job])[job].is_active
-    except SubmissionError:
-        return True
 
 
 def _follow(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> Failure | None:

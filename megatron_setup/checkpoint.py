@@ -9,7 +9,7 @@ from launcher.requirement import Between, Check, Equals, Finding, OneOf, Require
 from launcher.schema import JobKind, RunConfig
 from launcher.schema.checkpoint import AsyncStrategy
 from megatron_setup.iterations import NotACheckpointError, find_save
-from megatron_setup.rows import given, unread, where
+from megatron_setup.rows import SwitchedOff, given, unread, where
 
 
 def _keeps_one(subject: Subject) -> Finding | None:
@@ -85,6 +85,11 @@ SAVED_IN_BACKGROUND = where(
     text="checkpoint.save and checkpoint.async_save are true",
     test=lambda c: c.checkpoint.save and c.checkpoint.async_save,
 )
+TWO_IN_BACKGROUND = where(
+    _WHO,
+    text="checkpoint.async_save and model.value.enabled are true",
+    test=lambda c: c.checkpoint.async_save and c.model.value.enabled,
+)
 COLOCATED_IN_BACKGROUND = where(
     "generation",
     text="checkpoint.async_save is true and generation is colocated",
@@ -116,6 +121,19 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         why="there is no path to save to",
         source=_BRIDGE,
         reads=("checkpoint.save",),
+    ),
+    Requirement(
+        code="CK032",
+        key="checkpoint.async_save",
+        want=SwitchedOff(
+            (False,), followers={"checkpoint.async_strategy": None, "checkpoint.use_persistent_ckpt_worker": None}
+        ),
+        when=TWO_IN_BACKGROUND,
+        why="the background writers of policy and value model share one queue of results, and saves made by both could "
+        "not be loaded (KeyError of a MetadataIndex)",
+        source="megatron-core 0.19.2 dist_checkpointing/strategies/filesystem_async.py, _results_queue; seen on the "
+        "CPU platform",
+        reads=("model.value.enabled",),
     ),
     Requirement(
         code="CK002",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import batched
@@ -11,6 +12,7 @@ from itertools import batched
 from launcher.errors import SubmissionError
 
 _TIMEOUT_S = 30
+_PATIENCE_S = 3600.0
 _IDS_AT_ONCE = 5000
 """Ids on one command line: Linux takes 128 KiB in a word, and ids of Slurm have up to ten digits."""
 
@@ -37,6 +39,24 @@ def job_states(jobs: Iterable[str]) -> dict[str, JobState]:
     queued = _queued()
     over = _accounted([job for job in wanted if job not in queued])
     return {job: queued.get(job) or over.get(job) or JobState(job=job, state=UNKNOWN) for job in wanted}
+
+
+class PatientQueue:
+    """Asks for states on behalf of one who waits: jobs go on while Slurm's controller is restarted."""
+
+    def __init__(self) -> None:
+        self._answered = time.monotonic()
+
+    def states(self, jobs: Iterable[str]) -> dict[str, JobState]:
+        """None of the jobs where Slurm does not answer. Raises SubmissionError after an hour without an answer."""
+        try:
+            found = job_states(jobs)
+        except SubmissionError:
+            if time.monotonic() - self._answered > _PATIENCE_S:
+                raise
+            return {}
+        self._answered = time.monotonic()
+        return found
 
 
 def _queued() -> dict[str, JobState]:

@@ -15,7 +15,7 @@ from launcher.errors import ExitCode, LauncherError, SubmissionError
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.slurm.code import copy_code
-from launcher.slurm.queue import JobState, job_states, max_array_size
+from launcher.slurm.queue import PatientQueue, max_array_size
 from launcher.submission import read_submission
 from launcher.submit import start_local, write_attempt
 from launcher.sweep.arrays import ArrayRecord, submit_array
@@ -94,8 +94,9 @@ def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
     the time that an outcome may take over a shared file system."""
     waiting = [(attempt, s.job) for attempt in attempts if (s := read_submission(attempt))]
     gone: dict[str, float] = {}
+    queue = PatientQueue()
     while waiting := [(attempt, job) for attempt, job in waiting if not attempt.outcome.exists()]:
-        states = _states([job for _, job in waiting])
+        states = queue.states(job for _, job in waiting)
         for attempt, job in waiting:
             state = states.get(job)
             if state is None or state.is_active or time.monotonic() - gone.setdefault(job, time.monotonic()) < _GRACE_S:
@@ -103,14 +104,6 @@ def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
             text = f"error: Slurm ended job {job}: {state.state} ({state.detail})"
             write_outcome(attempt, state="failed", exit_code=ExitCode.EXPERIMENT, error=text)
         time.sleep(_POLL_S)
-
-
-def _states(jobs: Sequence[str]) -> dict[str, JobState]:
-    """None of them where Slurm does not answer: its controller may be restarted, and jobs go on without it."""
-    try:
-        return job_states(jobs)
-    except SubmissionError:
-        return {}
 
 
 def write_points(

@@ -131,7 +131,7 @@ def _start(name: str, *, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes], *, deadline: float) -> None:
-    """Wait for the case, and end it with its ranks where it takes too long: their logs then have all threads' stacks."""
+    """Wait for the case; where it takes too long end it with its ranks, whose logs then have all threads' stacks."""
     try:
         process.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

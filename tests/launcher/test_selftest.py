@@ -21,8 +21,8 @@ def test_a_variable_that_fights_the_run_exits_3(
 
 @pytest.mark.usefixtures("cpu_platform")
 def test_the_table_says_what_was_found() -> None:
-    from zero_kl.selftest.table import CHECKS
     from zero_kl.selftest.runner import Outcome
+    from zero_kl.selftest.table import CHECKS
 
     outcomes = [
         Outcome(check=CHECKS[0], seconds=0.25, found=None),

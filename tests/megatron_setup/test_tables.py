@@ -248,6 +248,10 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "OP071": ("optimizer.scheduler.start_weight_decay=0.001",),
     "OP072": ("optimizer.scheduler.end_weight_decay=0.1",),
     "CK001": ("checkpoint.async_save=true",),
+    "CK032": (
+        *("job=train", "model.value.enabled=true", "checkpoint=save"),
+        *("checkpoint.async_save=true", "checkpoint.async_strategy=mcore"),
+    ),
     "CK002": ("checkpoint=save", "checkpoint.async_save=true", "checkpoint.use_persistent_ckpt_worker=false"),
     "CK003": ("checkpoint=save", "checkpoint.async_save=true", "checkpoint.ckpt_assume_constant_structure=true"),
     "CK004": ("job=setup", "checkpoint=save"),

@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -20,7 +22,7 @@ from launcher.paths import AttemptPaths
 from launcher.records import read_ranks
 from tests.launcher.runs import QUICK, ROOT, Done, only_attempt
 from tests.slurm.cluster import Cluster
-from tests.slurm.test_jobs import WORDS, accounted, assert_nothing_is_left, job_of, launch, status, wait_until
+from tests.slurm.test_jobs import WORDS, accounted, assert_nothing_is_left, job_of, launch, run, status, wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -52,15 +54,35 @@ def interpreter(folder: Path, *, line: str) -> str:
     return str(path)
 
 
-def start(cluster: Cluster, *words: str, folder: Path, line: str, outputs: Path | None = None) -> Waiting:
-    outputs = folder / "outputs" if outputs is None else outputs
-    python = f"cluster.python={interpreter(folder, line=line)}"
-    command = [sys.executable, "-m", "launcher", *words, "cluster.wait=true", python, f"output_dir={outputs}"]
-    environment = {**os.environ, **cluster.environment}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    return Waiting(outputs=outputs, process=process)
+class Start(Protocol):
+    """Starts a launcher that waits; its ranks run the line of shell first."""
+
+    def __call__(self, *words: str, folder: Path, line: str, outputs: Path | None = None) -> Waiting: ...
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Start]:
+    """Ends with the launchers that a failed test leaves, and with their jobs."""
+    started: list[Waiting] = []
+
+    def make(*words: str, folder: Path, line: str, outputs: Path | None = None) -> Waiting:
+        outputs = folder / "outputs" if outputs is None else outputs
+        python = f"cluster.python={interpreter(folder, line=line)}"
+        command = [sys.executable, "-m", "launcher", *words, "cluster.wait=true", python, f"output_dir={outputs}"]
+        environment = {**os.environ, **cluster.environment}
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        started.append(Waiting(outputs=outputs, process=process))
+        return started[-1]
+
+    yield make
+    left = [waiting for waiting in started if waiting.process.poll() is None]
+    for waiting in left:
+        waiting.process.kill()
+        waiting.process.communicate()
+    if left:
+        run(cluster, "scancel", "--me")
 
 
 def after_its_record(outputs: Path, *, rank: int, then: str) -> str:
@@ -86,7 +108,7 @@ def assert_failed(cluster: Cluster, waiting: Waiting, *, words: tuple[str, ...])
     assert (row["state"], row["exit_code"]) == ("failed", ExitCode.EXPERIMENT)
 
 
-def test_ranks_that_crash_and_a_dependency_that_failed(cluster: Cluster, tmp_path: Path) -> None:
+def test_ranks_that_crash_and_a_dependency_that_failed(cluster: Cluster, start: Start, tmp_path: Path) -> None:
     """One crashes in native code, one is killed, one ends before it is a rank at all; four nodes hold them."""
     folders = {name: tmp_path / name for name in ("segv", "kill", "early", "later")}
     lines = {
@@ -94,12 +116,12 @@ def test_ranks_that_crash_and_a_dependency_that_failed(cluster: Cluster, tmp_pat
         "kill": after_its_record(folders["kill"] / "outputs", rank=0, then="kill -KILL $$"),
         "early": '[ "$SLURM_PROCID" != 1 ] || kill -SEGV $$',
     }
-    runs = {name: start(cluster, *TWO_NODES, folder=folders[name], line=line) for name, line in lines.items()}
+    runs = {name: start(*TWO_NODES, folder=folders[name], line=line) for name, line in lines.items()}
     assert_failed(
         cluster, runs["early"], words=("rank 1 failed first", "(on node", "before it left a record: Segmenta")
     )
     dead = ("+cluster.sbatch.dependency='afterok:" + job_of(runs["early"].attempt) + "'", "job.seed=2")
-    later = start(cluster, *WORDS, *dead, folder=folders["later"], line="true")
+    later = start(*WORDS, *dead, folder=folders["later"], line="true")
     crashed = ("rank 1 failed first", "(on node", "was killed", "Fatal Python error: Segmentation fault", "File ")
     assert_failed(cluster, runs["segv"], words=crashed)
     assert_failed(cluster, runs["kill"], words=("rank 0 failed first", "(on node", "was killed", "out-of-memory"))
@@ -111,13 +133,13 @@ def test_ranks_that_crash_and_a_dependency_that_failed(cluster: Cluster, tmp_pat
     assert_nothing_is_left(cluster)
 
 
-def test_a_rank_that_hangs_and_a_disk_that_is_full(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_rank_that_hangs_and_a_disk_that_is_full(cluster: Cluster, start: Start, tmp_path: Path) -> None:
     """Rank 0 is stopped, and does not hear SIGTERM either; the other run's disk fills up under it."""
     stop = after_its_record(tmp_path / "hang" / "outputs", rank=0, then=f"kill -STOP $$; touch {tmp_path}/stopped")
-    hanging = start(cluster, *WORDS, folder=tmp_path / "hang", line=stop)
+    hanging = start(*WORDS, folder=tmp_path / "hang", line=stop)
     small = cluster.small_disk / "outputs"
     fill = f"dd if=/dev/zero of={cluster.small_disk}/filler bs=4096 2>/dev/null; sleep 1"
-    full = start(cluster, *QUICK, "cluster=slurm", "job.seed=3", folder=tmp_path / "full", line=fill, outputs=small)
+    full = start(*QUICK, "cluster=slurm", "job.seed=3", folder=tmp_path / "full", line=fill, outputs=small)
 
     done = full.end()
     assert done.code == ExitCode.EXPERIMENT, done.text
@@ -144,10 +166,10 @@ def test_a_rank_that_hangs_and_a_disk_that_is_full(cluster: Cluster, tmp_path: P
     assert_nothing_is_left(cluster)
 
 
-def test_the_controller_is_restarted(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_controller_is_restarted(cluster: Cluster, start: Start, tmp_path: Path) -> None:
     """The launcher that waits asks in vain meanwhile and goes on waiting; `status` says what is wrong."""
     line = f"touch {tmp_path}/started; while [ ! -e {tmp_path}/go ]; do sleep 0.2; done; exit 7"
-    waiting = start(cluster, *WORDS, folder=tmp_path / "run", line=line)
+    waiting = start(*WORDS, folder=tmp_path / "run", line=line)
     wait_until((tmp_path / "started").exists, what="rank")
     cluster.stop_controller()
     try:

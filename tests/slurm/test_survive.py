@@ -188,13 +188,14 @@ def four_lives(cluster: Cluster, outputs: Path) -> None:
 def elements_without_progress(cluster: Cluster, outputs: Path) -> None:
     """Elements of an array that are ended before they import anything: the last one's id is the array's own too.
 
-    A warning of the time limit is final then; a wish for the nodes is not until it has come twice.
+    They run in a container, where the shell outside requeues and the module inside begins the next life. A warning of
+    the time limit is final then; a wish for the nodes is not until it has come twice.
     """
     line = f"touch {outputs}/up-$SLURM_ARRAY_TASK_ID-${{SLURM_RESTART_COUNT:-0}}; sleep 600"
     python = script(
         outputs / "bin" / "python", text=f'case "$*" in *submitit*) {line};; esac\nexec {sys.executable} "$@"'
     )
-    words = ("-m", "job.seed=1,2,3", f"cluster.python={python}", *on("node1"))
+    words = ("-m", "job.seed=1,2,3", f"cluster.python={python}", "cluster.container_image=/images/a.sqsh", *on("node1"))
     done = launch(cluster, *WORDS, *words, f"output_dir={outputs}")
     assert done.code == ExitCode.OK, done.text
     attempts = {job_of(attempt).partition("_")[2]: attempt for attempt in newest_attempts(outputs)}

@@ -147,6 +147,7 @@ def test_a_save_in_the_background_is_the_same_save(tmp_path: Path) -> None:
 ASYNC = ["checkpoint.async_save=true", "checkpoint.async_strategy=mcore"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "more"), [("value", []), ("dp2", ASYNC)], ids=["value", "async"])
 def test_a_signal_to_one_rank_ends_all_after_the_same_step_with_its_save(
     name: str, more: Sequence[str], tmp_path: Path
