@@ -254,6 +254,7 @@ _ONLY_SLURM = (
     *("exclusive", "nodes_per_nvlink_domain", "segment", "signal_delay_s", "mail_type", "mail_user", "setup", "python"),
     *("srun_args", "sbatch", "container_image", *_ONLY_IN_A_CONTAINER, "max_gpus", "cpu_bind", "max_timeout_min"),
     *("max_array_size", "restarts.timeout", "restarts.preempted", "restarts.node_failure"),
+    "exclude_refused_nodes",
 )
 """Append only: the codes count from CL050."""
 

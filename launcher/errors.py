@@ -52,3 +52,8 @@ class ExperimentError(LauncherError):
     """The experiment started and failed, or its verdict is not the one that was required."""
 
     exit_code = ExitCode.EXPERIMENT
+
+
+def blame(host: str) -> str:
+    """The hint under an error that is the fault of the node it was seen on: whoever retries may leave that node out."""
+    return f"cluster.exclude={host}"

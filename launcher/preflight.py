@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from launcher.errors import NodeError
+from launcher.errors import NodeError, blame
 from launcher.schema import RunConfig
 from launcher.slurm.shape import derive_shape
 
@@ -72,21 +72,21 @@ CHECKS: tuple[HealthCheck, ...] = (
         name="GPUs of the node",
         find=_count,
         why="a GPU that fell off the bus is missing from the count, and a rank would be left without one",
-        hint="cluster.exclude={host}",
+        hint="{blame}",
     ),
     HealthCheck(
         code="HP002",
         name="free memory",
         find=_memory,
         why="what an earlier job left running on the GPU keeps its memory, and this run dies of it minutes later",
-        hint="cluster.exclude={host}",
+        hint="{blame}",
     ),
     HealthCheck(
         code="HP003",
         name="peer access",
         find=_peers,
         why="without it NCCL goes through host memory, and a broken NVLink shows as nothing but a slow run",
-        hint="cluster.exclude={host}, or cluster.peer_access=false on machines without NVLink",
+        hint="{blame}, or cluster.peer_access=false on machines without NVLink",
     ),
 )
 
@@ -101,12 +101,12 @@ def raise_if_unfit(gpus: Gpus, *, config: RunConfig, host: str) -> None:
 def does_not_answer(error: str, *, own: int, host: str) -> str:
     """The refusal of a GPU that CUDA cannot use, with the first line of its words."""
     words = error.partition("\n")[0]
-    return f"error[HP000]: {host} is refused: GPU {own} does not answer: {words}\nhint: cluster.exclude={host}"
+    return f"error[HP000]: {host} is refused: GPU {own} does not answer: {words}\nhint: {blame(host)}"
 
 
 def _text(check: HealthCheck, *, seen: tuple[str, str], host: str) -> str:
     what, wanted = seen
     return (
         f"error[{check.code}]: {host} is refused: {check.name}: {what}, the run needs {wanted}\n"
-        f"  why:    {check.why}\nhint: {check.hint.format(host=host)}"
+        f"  why:    {check.why}\nhint: {check.hint.format(blame=blame(host))}"
     )

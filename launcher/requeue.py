@@ -17,6 +17,7 @@ from launcher.resolved import load_resolved
 from launcher.schema import RunConfig
 from launcher.secrets import check_secrets
 from launcher.selection import outputs_among, select_several
+from launcher.slurm.refused import avoiding
 from launcher.submission import read_submission
 from launcher.submit import repeat_attempt, running_attempt, start_slurm
 from launcher.validate import validate
@@ -31,7 +32,7 @@ def requeue(words: Sequence[str]) -> ExitCode:
     configs = [_checked(paths) for paths in chosen]
     for paths, config in zip(chosen, configs, strict=True):
         attempt = repeat_attempt(paths, config=config)
-        job = start_slurm(attempt, config=config).job_id
+        job = start_slurm(attempt, config=avoiding(config, run=RunPaths(paths.root.parent))).job_id
         print(f"submitted job {job}: {attempt.root}\nlog: {attempt.log(job, rank=0)}")
     return ExitCode.OK
 

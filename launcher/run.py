@@ -86,12 +86,19 @@ def _run_new(composed: Composed, *, plan: Plan, console: Console) -> ExitCode:
 
 def _queue(config: RunConfig, *, paths: AttemptPaths, plan: Plan, console: Console) -> ExitCode:
     """Submit to Slurm, say where to look, and leave; stay for the verdict with cluster.wait=true."""
+    from launcher.slurm.refused import avoiding
     from launcher.submit import start_slurm
     from launcher.watch import watch_slurm
 
+    config = avoiding(config, run=plan.run)
     job = start_slurm(paths, config=config).job_id
     ranks = f"{plan.num_nodes} node(s) x {plan.processes_per_node} rank(s)"
-    lines = (f"submitted job {job}: {ranks}", f"log: {paths.log(job, rank=0)}", _WATCH.format(folder=paths.root))
+    avoided = f", not on {config.cluster.exclude}" if config.cluster.exclude is not None else ""
+    lines = (
+        f"submitted job {job}: {ranks}{avoided}",
+        f"log: {paths.log(job, rank=0)}",
+        _WATCH.format(folder=paths.root),
+    )
     console.print("\n".join(lines), soft_wrap=True, highlight=False)
     if not config.cluster.wait:
         return ExitCode.OK

@@ -15,6 +15,7 @@ from launcher.errors import NodeError
 from launcher.schema import PlatformKind, RunConfig
 
 _LIMIT_S, _GRACE_S, _POLL_S = 300.0, 5.0, 0.01
+_WHICH_LINK = "hint: export NCCL_DEBUG=INFO shows which link it is"
 _NUMBERS = 2**20
 """4 MiB in all: NCCL sends a few bytes by another protocol than a message of the model."""
 
@@ -34,7 +35,7 @@ def check_links(config: RunConfig, *, store: Store, rank: int, world_size: int, 
         in_time = _reduce(rows, limit_s=limit_s)
     except RuntimeError as error:  # NCCL's and gloo's own
         words = str(error).partition("\n")[0]
-        raise NodeError(f"error: {host} cannot reach the other ranks: {words}\nhint: cluster.exclude={host}") from error
+        raise NodeError(f"error: {host} cannot reach the other ranks: {words}\n{_WHICH_LINK}") from error
     if not in_time:
         came = [other for other in range(world_size) if store.check([_key(other)])]
         raise NodeError(
@@ -77,9 +78,7 @@ def _late(came: Sequence[int], *, world_size: int, store: Store) -> str:
     missing = [rank for rank in range(world_size) if rank not in came]
     if missing:
         return f"rank {', '.join(map(str, missing))} did not come to it"
-    return (
-        f"all came to it, on {_hosts(came, store=store)}\nhint: export NCCL_DEBUG=INFO shows which link NCCL waits for"
-    )
+    return f"all came to it, on {_hosts(came, store=store)}\n{_WHICH_LINK}"
 
 
 def _hosts(ranks: Sequence[int], *, store: Store) -> str:

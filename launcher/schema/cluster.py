@@ -100,6 +100,9 @@ class ClusterConfig:
     exclude: str | None = None
     """Nodes to avoid, as "node[3,7-9]"."""
 
+    exclude_refused_nodes: bool = False
+    """Avoid nodes, too, that refused an earlier attempt of the same run: a GPU missing, a failed self-test."""
+
     exclusive: bool = False
     """Whole nodes, shared with no other job."""
 

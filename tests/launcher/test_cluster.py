@@ -88,6 +88,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL077": ("cluster.restarts.timeout=1",),
     "CL078": ("cluster.restarts.preempted=1",),
     "CL079": ("cluster.restarts.node_failure=1",),
+    "CL080": ("cluster.exclude_refused_nodes=true",),
 }
 NO_HINT = {"CL032"}
 """Only another layout or another cluster helps."""

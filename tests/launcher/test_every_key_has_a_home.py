@@ -108,6 +108,7 @@ READ_BY: dict[str, str] = {
     "cluster.max_timeout_min": "launcher/slurm/findings.py",
     "cluster.min_free_gpu_memory_gb": "launcher/preflight.py",
     "cluster.peer_access": "launcher/preflight.py",
+    "cluster.exclude_refused_nodes": "launcher/slurm/refused.py",
     "cluster.secrets": "launcher/secrets.py",
     **{f"cluster.{name}": "launcher/slurm/shape.py" for name in SHAPE_KEYS},
     **{f"cluster.{name}": "launcher/slurm/parameters.py" for name in SBATCH_KEYS},

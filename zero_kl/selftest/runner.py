@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from launcher.errors import ConfigError, NodeError
+from launcher.errors import ConfigError, NodeError, blame
 from launcher.schema import Architecture, PlatformKind, RunConfig
 from zero_kl.selftest.bench import Bench
 from zero_kl.selftest.shapes import shapes_of
@@ -52,7 +52,8 @@ def raise_if_failed(outcomes: Sequence[Outcome]) -> None:
             f"error[{o.check.code}]: {o.check.name}: {o.found}\n  why:    {o.check.why}\n  source: {o.check.source}"
             for o in failed
         ]
-        raise NodeError("\n\n".join([f"{socket.gethostname()} fails its self-test", *lines]))
+        host = socket.gethostname()
+        raise NodeError("\n\n".join([f"{host} fails its self-test", *lines]) + f"\nhint: {blame(host)}")
 
 
 def _run(check: Check, *, bench: Bench) -> Outcome:
