@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -24,8 +25,8 @@ USAGE = """usage: python -m launcher [verb] [overrides]
 submit, plan and check take -m: several values of a key, all combinations. Points that cannot work are pruned with
 the reason, the rest is priced, and runs here in turn or as Slurm arrays. The same words again run what is missing.
 
-RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder. For status, cancel and report it may
-be a sweep: its folder, or the last part of that.
+RUN is `latest`, a Slurm job's id, a run's name or folder, or an attempt's folder. For status, cancel,
+requeue and report it may be a sweep: its folder, or the last part of that.
 
 overrides are Hydra's: group=option, group.key=value, +preset=name. Start here:
 
@@ -104,7 +105,7 @@ def explain(arguments: Sequence[str]) -> ExitCode:
     if not arguments:
         raise ConfigError("error: explain needs a rule's code or a key\nhint: python -m launcher explain PL001")
     what, *overrides = arguments
-    if what[:1].isupper():
+    if re.fullmatch(r"[A-Za-z]{2,3}\d+", what) or what[:1].isupper():
         print(explain_code(what, rules=RULES))
     else:
         print(explain_key(what, composed=compose(overrides), rules=RULES))

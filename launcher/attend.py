@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from launcher.errors import ConfigError, ExitCode
+from launcher.files import read_json
+from launcher.local import end_processes, goes_on, processes_here
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths
 from launcher.selection import newest_attempts, outputs_among, select_one, select_several
@@ -24,7 +26,7 @@ _ASK_S = 5.0
 
 def show_status(words: Sequence[str]) -> ExitCode:
     """Print a row for each run named and each point of a sweep named, or for the newest attempt of every run."""
-    outputs, words = outputs_among(words)
+    outputs, words = outputs_among(words, flags=["--json"])
     names = [word for word in words if word != "--json"]
     attempts = select_several(names, outputs=outputs, wanted=_any, what="an attempt")
     rows = rows_of(attempts if names else newest_attempts(outputs))
@@ -34,7 +36,7 @@ def show_status(words: Sequence[str]) -> ExitCode:
 
 def show_logs(words: Sequence[str]) -> ExitCode:
     """Print the log of a rank (`rank=N`, 0 where it is not said); with -f also what comes, until the run is over."""
-    outputs, words = outputs_among(words)
+    outputs, words = outputs_among(words, flags=["-f"])
     ranks = [word.partition("=")[2] for word in words if word.startswith("rank=")]
     names = [word for word in words if word != "-f" and not word.startswith("rank=")] or ["latest"]
     if len(names) > 1 or not all(rank.isdigit() for rank in ranks):
@@ -42,13 +44,22 @@ def show_logs(words: Sequence[str]) -> ExitCode:
     paths = select_one(names[0], outputs=outputs, wanted=_was_submitted, what="a log")
     submission = read_submission(paths)
     assert submission is not None, "selected by having one"
-    log = paths.log(submission.job, rank=int(ranks[-1]) if ranks else 0)
+    log = paths.log(submission.job, rank=_checked_rank(int(ranks[-1]) if ranks else 0, paths=paths))
     print(f"==> {log}", file=sys.stderr)
     offset = _print_from(log, offset=0)
     if "-f" in words:
         with suppress(KeyboardInterrupt):  # the person has seen enough; the run goes on
             _follow(log, offset=offset, paths=paths, submission=submission)
     return ExitCode.OK
+
+
+def _checked_rank(rank: int, *, paths: AttemptPaths) -> int:
+    """The rank, where the run has it; ConfigError elsewhere."""
+    num_ranks: int = read_json(paths.plan)["layout"]["world_size"]
+    if rank < num_ranks:
+        return rank
+    there = "there is rank 0 only" if num_ranks == 1 else f"there are ranks 0 to {num_ranks - 1}"
+    raise ConfigError(f"error: rank={rank}, {there}\nhint: python -m launcher logs {paths.root} rank=0")
 
 
 def _print_from(log: Path, *, offset: int) -> int:
@@ -68,16 +79,16 @@ def _follow(log: Path, *, offset: int, paths: AttemptPaths, submission: Submissi
         offset = _print_from(log, offset=offset)
         if time.monotonic() - asked > _ASK_S:
             asked = time.monotonic()
-            if not _is_on(submission):
+            if not _is_on(paths, submission=submission):
                 break
         time.sleep(_POLL_S)
     _print_from(log, offset=offset)
 
 
-def _is_on(submission: Submission) -> bool:
+def _is_on(paths: AttemptPaths, *, submission: Submission) -> bool:
     if submission.is_slurm:
         return job_states([submission.job])[submission.job].is_active
-    return submission.launcher_lives
+    return goes_on(paths, submission=submission, processes=processes_here())
 
 
 def cancel(words: Sequence[str]) -> ExitCode:
@@ -98,16 +109,24 @@ def cancel(words: Sequence[str]) -> ExitCode:
 def _going(attempts: Sequence[AttemptPaths]) -> dict[AttemptPaths, Submission]:
     """Those that are on, and who runs them. One question to Slurm for all of them."""
     found = {a: s for a in attempts if not a.outcome.exists() and (s := read_submission(a)) is not None}
-    states = job_states(s.job for s in found.values() if s.is_slurm)
-    return {a: s for a, s in found.items() if (states[s.job].is_active if s.is_slurm else s.launcher_lives)}
+    states, processes = job_states(s.job for s in found.values() if s.is_slurm), processes_here()
+    return {
+        a: s
+        for a, s in found.items()
+        if (states[s.job].is_active if s.is_slurm else goes_on(a, submission=s, processes=processes))
+    }
 
 
 def _record_end(paths: AttemptPaths, *, submission: Submission) -> None:
-    """A local run's launcher ends its ranks and writes the outcome itself."""
-    if submission.is_slurm:
-        write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
-    else:
-        os.kill(submission.pid, signal.SIGINT)
+    """A local run's launcher has its ranks save and end, and writes the outcome itself; ranks without one are ended."""
+    if not submission.is_slurm and submission.launcher_lives:
+        os.kill(
+            submission.pid, signal.SIGTERM
+        )  # not SIGINT: a launcher that a script put into the background ignores it
+        return
+    if not submission.is_slurm:
+        end_processes(paths)
+    write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
 
 
 def _any(_: AttemptPaths) -> bool:

@@ -1,6 +1,7 @@
 """Rules about the cluster: nodes and GPUs against the layout, the budget, NVLink domains, what only Slurm reads.
 
-Owns the rows CL001 and on; what they find is `launcher.slurm.findings`'. Torch-free, and submitit-free.
+Owns the rows CL001 and on, but for those about NVLink domains (`launcher.slurm.domains`); what they find is
+`launcher.slurm.findings`'. Torch-free, and submitit-free.
 """
 
 from __future__ import annotations
@@ -10,19 +11,16 @@ from launcher.pending import AsInSchema
 from launcher.requirement import Between, Check, Condition, Requirement, Severity
 from launcher.schema import PlatformKind
 from launcher.schema.cluster import ClusterKind
-from launcher.slurm import findings
-from launcher.slurm.shape import derive_shape
+from launcher.slurm import domains, findings
+from launcher.slurm.domains import SEGMENT, SLURM
 from megatron_setup.rows import where
 
 _SBATCH = "Slurm 22.05 sbatch(1)"
-_SEGMENT = "Slurm 24.05 sbatch(1), --segment"
 _SUBMITIT = "submitit 1.5.4 slurm/slurm.py, _make_sbatch_string"
 _SHAPE = "launcher/slurm/shape.py"
 _LAYOUT = ("parallelism", "cluster.num_processes")
-_DOMAIN = (*_LAYOUT, "cluster.nodes_per_nvlink_domain", "cluster.gpus_per_node", "cluster.nodes")
 """No key of a layout may be the key of a row here: the search for the nearest layout would try to please it."""
 
-SLURM = where("Slurm", text="cluster.kind is slurm", test=lambda c: c.cluster.kind is ClusterKind.slurm)
 LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.cluster.kind is ClusterKind.local)
 NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
 NODES_OPEN = SLURM & where("", text="cluster.nodes is null", test=lambda c: c.cluster.nodes is None)
@@ -30,21 +28,13 @@ ON_GPU = where("the run", text="the platform has GPUs", test=lambda c: c.platfor
 NO_GPU = where("the run", text="the platform is cpu", test=lambda c: c.platform.kind is PlatformKind.cpu)
 IMAGE = SLURM & where("", text="cluster.container_image is set", test=lambda c: c.cluster.container_image is not None)
 NO_IMAGE = SLURM & where("", text="cluster.container_image is null", test=lambda c: c.cluster.container_image is None)
-DOMAINS = SLURM & where(
-    "",
-    text="cluster.nodes_per_nvlink_domain is set and there are several nodes",
-    test=lambda c: (c.cluster.nodes_per_nvlink_domain or 0) > 0 and derive_shape(c).nodes > 1,
-)
-SEGMENT_SET = DOMAINS & where("", text="cluster.segment is set", test=lambda c: (c.cluster.segment or 0) > 0)
-SEGMENT_OPEN = DOMAINS & where("", text="cluster.segment is null", test=lambda c: c.cluster.segment is None)
-
 _COUNTS = {
     "CL001": ("gpus_per_node", _SHAPE),
     "CL002": ("timeout_min", _SBATCH),
     "CL003": ("nodes", _SBATCH),
     "CL004": ("cpus_per_task", _SBATCH),
     "CL005": ("nodes_per_nvlink_domain", _SHAPE),
-    "CL006": ("segment", _SEGMENT),
+    "CL006": ("segment", SEGMENT),
     "CL007": ("max_gpus", "launcher/sweep/groups.py"),
     "CL008": ("max_array_size", "launcher/sweep/start.py"),
     "CL009": ("max_timeout_min", _SBATCH),
@@ -98,6 +88,13 @@ SHAPE_ROWS = (
         why="a local run is one machine's, and a rank has a GPU of its own",
         source="launcher/submit.py, start_local",
         reads=(*_LAYOUT, "platform.kind"),
+    ),
+    Requirement(
+        code="CL019",
+        key="cluster.max_gpu_hours",
+        want=Between(low=0),
+        why="no run costs less than nothing; without a limit it is null",
+        source=_SHAPE,
     ),
     Requirement(
         code="CL014",
@@ -180,6 +177,15 @@ SBATCH_ROWS = (
         source="launcher/slurm/parameters.py, _srun_args",
         reads=("cluster.cpu_bind",),
     ),
+    Requirement(
+        code="CL027",
+        key="cluster.sbatch",
+        want=Check("options of sbatch", findings.misspelt),
+        when=SLURM,
+        severity=Severity.WARNING,
+        why="sbatch refuses a job for an option that it does not know; one of a plugin is left alone",
+        source=_SBATCH,
+    ),
 )
 
 RESTART_ROWS = tuple(
@@ -191,48 +197,6 @@ RESTART_ROWS = tuple(
         source="launcher/slurm/lives.py",
     )
     for code, cause in (("CL024", "timeout"), ("CL025", "preempted"), ("CL026", "node_failure"))
-)
-
-DOMAIN_ROWS = (
-    Requirement(
-        code="CL030",
-        key="cluster.segment",
-        want=Check("a divisor of the nodes, at most those of a domain", findings.segment_divides),
-        when=SEGMENT_SET,
-        why="Slurm places whole segments, each inside one block of the topology",
-        source=_SEGMENT,
-        reads=_DOMAIN,
-    ),
-    Requirement(
-        code="CL031",
-        key="cluster.segment",
-        want=Check("a multiple of the nodes of an expert group", findings.segment_holds_groups),
-        when=SEGMENT_SET,
-        severity=Severity.WARNING,
-        why="an expert group over two domains exchanges its tokens over the network",
-        source=_SHAPE,
-        reads=_DOMAIN,
-    ),
-    Requirement(
-        code="CL032",
-        key="cluster.nodes_per_nvlink_domain",
-        want=Check("at least the nodes of an expert group", findings.groups_fit),
-        when=DOMAINS,
-        severity=Severity.WARNING,
-        why="an expert group over two domains exchanges its tokens over the network",
-        source=_SHAPE,
-        reads=_DOMAIN,
-    ),
-    Requirement(
-        code="CL033",
-        key="cluster.nodes_per_nvlink_domain",
-        want=Check("nodes that fill domains in large equal parts", findings.fills_domains),
-        when=SEGMENT_OPEN,
-        severity=Severity.WARNING,
-        why="a segment divides the nodes, so an awkward number of them is scattered over many domains",
-        source=_SEGMENT,
-        reads=(*_DOMAIN, "cluster.segment", "parallelism.data_parallel_size"),
-    ),
 )
 
 CONTAINER_ROWS = (
@@ -279,7 +243,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *SHAPE_ROWS,
     *SBATCH_ROWS,
     *RESTART_ROWS,
-    *DOMAIN_ROWS,
+    *domains.ROWS,
     *_unread(
         36,
         names=("min_free_gpu_memory_gb", "peer_access"),

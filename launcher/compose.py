@@ -112,7 +112,7 @@ def compose(overrides: Sequence[str], *, conf: Path = CONF) -> Composed:
     node = _copy_to_change(base, words=values, known=known)
     problems += [problem for word in values if (problem := _apply(word, node=node))]
     hinted = {problem.hint.partition("=")[0] for problem in problems if problem.hint}
-    problems += [p for p in _unfinished(node) if p.hint.partition("=")[0] not in hinted]
+    problems += [p for p in _unfinished(node, choices=base.choices) if p.hint.partition("=")[0] not in hinted]
     if problems:
         raise refusal(problems)
     config = _resolve(node, parts={**base.parts, **known})
@@ -271,12 +271,14 @@ def _delete_entry(name: str, *, node: DictConfig) -> None:
         del OmegaConf.select(node, parent)[entry]
 
 
-def _unfinished(node: DictConfig) -> list[Problem]:
+def _unfinished(node: DictConfig, *, choices: Mapping[str, str]) -> list[Problem]:
     """What is still ???, and the first interpolation that leads nowhere."""
     try:
-        return [missing_value(name) for name in sorted(OmegaConf.missing_keys(node))]
+        names = sorted(OmegaConf.missing_keys(node))
     except OmegaConfBaseException as error:
         return [unresolved(error)]
+    files = {group: f"conf/{group}/{option}.yaml" for group, option in choices.items()}
+    return [missing_value(name, file=files[g] if (g := name.partition(".")[0]) in files else "") for name in names]
 
 
 def _resolve(node: DictConfig, *, parts: Mapping[str, Any]) -> RunConfig:

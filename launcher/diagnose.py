@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+from yaml import MarkedYAMLError
 
 from launcher.errors import ConfigError
 from launcher.keys import Key, free_key_of, is_section, keys_of
 from launcher.suggest import NEAR, nearest, nearness
 
 _NUM_NEAR = 5
+_NO_MAPPING = re.compile(r"Merge error: (?P<found>\w+) is not a subclass of (?P<owner>\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +98,22 @@ def wrong_value(key: Key, *, value: str) -> Problem:
     """A value of another type than the key's, or none of its enum's names."""
     if value == "None":
         return none_text(key.name, hint=f"{key.name}={'null' if key.optional else key.example}")
-    details = {"needs": key.type_text}
-    hint = key.example
-    if key.choices and not key.is_list:
-        ranked = nearest(value, names=key.choices)
-        details = {"valid": ", ".join(ranked)}
-        hint = ranked[0]
-    return Problem(text=f"{key.name} cannot be {value or 'empty'}", details=details, hint=f"{key.name}={hint}")
+    text = f"{key.name} cannot be {value or 'empty'}"
+    if not key.choices or key.is_list:
+        hint = _as_list(value, key=key) or key.example
+        return Problem(text=text, details={"needs": key.type_text}, hint=f"{key.name}={hint}")
+    ranked = nearest(value, names=key.choices)
+    hint = f"{key.name}={ranked[0]}" if nearness(value, name=ranked[0]) >= NEAR else ""
+    return Problem(text=text, details={"valid": ", ".join(ranked)}, hint=hint)
+
+
+def _as_list(value: str, *, key: Key) -> str:
+    """The list that was meant by a text alone; empty where the key takes no texts, or a list or null was typed."""
+    if not key.is_list or key.element_type is not str or value in ("", "null") or value[0] in "[{":
+        return ""
+    if re.fullmatch(r"[\w ./:@%+-]+", value) or value[0] in "'\"":
+        return f"[{value}]"
+    return "" if "'" in value else f"['{value}']"
 
 
 def none_text(name: str, *, hint: str) -> Problem:
@@ -119,9 +130,29 @@ def refused_value(error: OmegaConfBaseException, *, word: str, entries: Sequence
     if name in keys_of():
         return wrong_value(keys_of()[name], value=value)
     if is_section(name):
-        valid = ", ".join(key for key in keys_of() if key.startswith(f"{name}."))
-        return Problem(text=f"{name} holds several keys, it cannot be {value}", details={"valid": valid})
-    return Problem(text=f"{name} is not a key", details={"near": ", ".join(near_keys(name))})
+        return _section_is_no_value(name, value=value)
+    return Problem(text=f"{name} is not a key", details=_near_or_valid(name))
+
+
+def _section_is_no_value(name: str, *, value: str) -> Problem:
+    """A whole number for a part of a group whose keys are all counts is hinted at as one for each."""
+    keys = [key for key in keys_of().values() if key.name.startswith(f"{name}.")]
+    counts = all(key.type is int for key in keys) and value.isdecimal()
+    each = ",".join(f"{key.name.removeprefix(f'{name}.')}:{value}" for key in keys)
+    return Problem(
+        text=f"{name} holds several keys, it cannot be {value}",
+        details={"valid": ", ".join(key.name for key in keys)},
+        hint=f"{name}={{{each}}}" if counts else "",
+    )
+
+
+def _near_or_valid(name: str) -> dict[str, str]:
+    """The keys near to a misspelt one, else all of its section."""
+    near = near_keys(name)
+    if near:
+        return {"near": ", ".join(near)}
+    section = name.rpartition(".")[0]
+    return {"valid": ", ".join(nearest(name, names=[key for key in keys_of() if key.startswith(f"{section}.")]))}
 
 
 def no_entry(name: str, *, mapping: str, entries: Sequence[str], word: str) -> Problem:
@@ -129,6 +160,7 @@ def no_entry(name: str, *, mapping: str, entries: Sequence[str], word: str) -> P
     near = nearest(name.removeprefix(f"{mapping}."), names=entries)[:_NUM_NEAR]
     details = {"near": ", ".join(near)} if near else {}
     if word.startswith("~"):
+        details["why"] = "nothing else sets it: leave this word out"
         return Problem(text=f"{name} is not there to be removed", details=details)
     details["why"] = f"{mapping} is a free mapping: a new entry is added with +"
     return Problem(text=f"{name} is not there to be changed", details=details, hint=f"+{word}")
@@ -139,10 +171,12 @@ def entry_exists(name: str, *, word: str) -> Problem:
     return Problem(text=f"{name} is there already, + would add a new entry", hint=word.removeprefix("+"))
 
 
-def missing_value(name: str) -> Problem:
-    """A ??? that nobody filled."""
+def missing_value(name: str, *, file: str = "") -> Problem:
+    """A ??? that nobody filled; `file` is the option of its group that was chosen."""
     key = keys_of().get(name)
     details = {"needs": key.type_text} if key else {}
+    if file:
+        details["file"] = f"{file} does not set it"
     hint = f"{name}={key.example if key else 'VALUE'}"
     return Problem(text=f"{name} is required and not set", details=details, hint=hint)
 
@@ -163,7 +197,7 @@ def in_file(file: str, *, error: OmegaConfBaseException) -> Problem:
     if isinstance(error, MissingMandatoryValue):
         return Problem(text=f"{file}: {name} is missing")
     if isinstance(error, ConfigKeyError):
-        return Problem(text=f"{file}: {name} is not a key", details={"near": ", ".join(near_keys(name))})
+        return Problem(text=f"{file}: {name} is not a key", details=_near_or_valid(name))
     key = keys_of().get(name)
     details = {"why": reason(error)}
     return Problem(text=f"{file}: {name} is refused", details=details | ({"needs": key.type_text} if key else {}))
@@ -171,11 +205,29 @@ def in_file(file: str, *, error: OmegaConfBaseException) -> Problem:
 
 def broken_conf(error: Exception) -> Problem:
     """Hydra could not compose the files in conf/; its own text where the schema did not refuse a key or value."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        return _no_yaml(error, file=str(error.problem_mark.name), line=error.problem_mark.line + 1)
     message = str(error).partition("\nConfig search path")[0].strip()
     found = re.match(r"In '(?P<file>[^']+)': ", message)
     file = f"conf/{found['file']}.yaml" if found else "conf"
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OmegaConfBaseException) and cause.full_key:
         return in_file(file, error=cause)
+    if no_mapping := _NO_MAPPING.search(message):
+        return _no_mapping(file, found=no_mapping["found"], owner=no_mapping["owner"])
     first, _, rest = message.removeprefix(found[0] if found else "").partition("\n")
     return Problem(text=f"{file}: {first}", details={"why": " ".join(rest.split())} if rest else {})
+
+
+def _no_yaml(error: MarkedYAMLError, *, file: str, line: int) -> Problem:
+    """PyYAML names the whole path; a person knows the file by its place in conf/."""
+    place = f"conf/{file.rpartition('/conf/')[2]}"
+    return Problem(text=f"{place}: line {line} is no YAML", details={"why": str(error.problem)})
+
+
+def _no_mapping(file: str, *, found: str, owner: str) -> Problem:
+    """A list or a value where the schema has a group or a part of one, the dataclass `owner`."""
+    keys = [key.name for key in keys_of().values() if key.owner.__name__ == owner]
+    section = keys[0].rpartition(".")[0]
+    text = f"{file}: {section} is of type {found}, lines of KEY: VALUE are needed"
+    return Problem(text=text, details={"valid": ", ".join(keys)})

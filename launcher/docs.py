@@ -32,7 +32,7 @@ TITLES = {
     "GE": "Generation (megatron_setup/generation.py)",
     "GP": "What only a GPU has (megatron_setup/gpu_only.py)",
     "ZK": "Zero-KL (zero_kl/requirements)",
-    "CL": "The cluster (launcher/cluster.py)",
+    "CL": "The cluster (launcher/cluster.py, launcher/slurm/domains.py)",
     "PD": "Not built yet (launcher/pending.py)",
 }
 """By the letters of a rule's code."""

@@ -24,6 +24,14 @@ from launcher.keys import Key, as_typed, free_key_of, is_section, keys_of, plain
 from launcher.overrides import is_choice, read_overrides
 from launcher.requirement import Requirement
 from launcher.suggest import nearest
+from launcher.sweep.expand import EXAMPLES
+
+_SWEEPS = {
+    "sweep.zip": "keys with lists of values that go together, first with first, instead of each with each",
+    "sweep.points": "points written out, each a mapping; beside lists of values each is combined with each of theirs",
+    "sweep.exclude": "points to leave out: all that have every value of one of the mappings",
+}
+"""No keys of the schema: `launcher.sweep.expand` reads them off the command line."""
 
 
 def explain_key(key: str, *, composed: Composed, rules: Sequence[Requirement]) -> str:
@@ -31,6 +39,8 @@ def explain_key(key: str, *, composed: Composed, rules: Sequence[Requirement]) -
 
     An entry of a free mapping counts as a key. Raises ConfigError with the nearest keys for one that does not exist.
     """
+    if key in _SWEEPS:
+        return _render(f"{key}, a word of a sweep (-m)", lines={"about": _SWEEPS[key], "example": EXAMPLES[key]})
     if is_section(key) or key in group_options():
         return _explain_section(key, composed=composed)
     found = keys_of().get(key) or free_key_of(key)

@@ -1,12 +1,12 @@
 """Asking a rank to end: SIGUSR2 is Slurm's warning before the time limit, SIGTERM its wish for the nodes.
 
-Owns what a rank does with the two signals. On which step all ranks end, and the save before, is the job's.
+Owns what a rank does with the two signals, and noting them. On which step all ranks end, and the save, is the job's.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -27,21 +27,21 @@ def end_at_once() -> None:
 
 @dataclass(kw_only=True)
 class Request:
-    """What this rank has been asked. `number` is the signal's, 0 where none has come; SIGTERM outweighs SIGUSR2."""
+    """What this process has been asked. `number` is the signal's, 0 where none has come; SIGTERM outweighs SIGUSR2."""
 
     number: int = 0
 
 
 @contextmanager
-def requests_noted() -> Generator[Request]:
+def requests_noted(numbers: Sequence[signal.Signals] = _SIGNALS) -> Generator[Request]:
     """Inside the block a signal is noted and nothing else happens; afterwards what was in force before is again."""
     request = Request()
 
     def note(number: int, _: FrameType | None) -> None:
         request.number = max(request.number, number)
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    for number in _SIGNALS:
+    before = {number: signal.signal(number, note) for number in numbers}
+    for number in numbers:
         signal.siginterrupt(number, False)  # the libraries' system calls go on
     try:
         yield request

@@ -19,6 +19,12 @@ class Outcome:
     time: float
     error: str = ""
 
+    @property
+    def headline(self) -> str:
+        """The first line of the error, and sbatch's first words where it refused; empty without an error."""
+        first, *rest = self.error.splitlines() or [""]
+        return "; ".join([first, *[line.strip() for line in rest if line.startswith("  sbatch: ")][:1]])
+
 
 def write_outcome(paths: AttemptPaths, *, state: str, exit_code: int, error: str = "") -> None:
     """Raises ExperimentError where it cannot be written."""

@@ -26,18 +26,33 @@ _PARSER = OverridesParser.create()
 
 
 def read_overrides(words: Sequence[str], *, options: Options) -> tuple[list[Override], list[Problem]]:
-    """The words that can be tried, and what is wrong with the others. `input_line` of each is the word as typed."""
+    """The words that can be tried, and what is wrong with the others. `input_line` of each is the word as typed.
+
+    A key is set once. An entry of a free mapping may be set and then removed, as a hint says to.
+    """
     overrides: dict[str, Override] = {}
     problems: list[Problem] = []
     for word in words:
         for found in _read_word(word, options=options):
             if isinstance(found, Problem):
                 problems.append(found)
-            elif (first := overrides.setdefault(found.key_or_group, found)).value() != found.value() and str(
+            elif (first := overrides.setdefault(_slot(found), found)).value() != found.value() and str(
                 first.value()
             ) != str(found.value()):
                 problems.append(_typed_twice(first, second=found))
     return list(overrides.values()), problems
+
+
+def _slot(override: Override) -> str:
+    return f"{'~' if override.is_delete() else ''}{override.key_or_group}"
+
+
+def reads_as_text(word: str) -> bool:
+    """True where Hydra takes the word for a text, and not for a number, true, false or null."""
+    try:
+        return isinstance(_parse(f"key={word}").value(), str)
+    except HydraException:
+        return False
 
 
 def is_choice(override: Override, *, options: Options) -> bool:
@@ -94,8 +109,10 @@ def _model_folder(word: str, *, value: str) -> Iterator[Override | Problem]:
 
 def _malformed(word: str, *, error: HydraException) -> Problem:
     """Mostly a text that needs quotes; where they do not help, Hydra's own words (below its line "Error parsing")."""
-    name, _, value = word.partition("=")
-    hint = f"{name.strip()}={_quoted(value.strip())}"
+    name, value = (part.strip() for part in word.split("=", 1))
+    key = keys_of().get(name)
+    text = _quoted(value)
+    hint = f"{name}=[{text}]" if key and key.is_list else f"{name}={text}"
     why = "a text with quotes, brackets, commas or a colon in it is put in quotes"
     try:
         _PARSER.parse_overrides([hint])
@@ -168,6 +185,8 @@ def _check_key(override: Override, options: Options) -> Problem | None:
     name, value = override.key_or_group, str(override.input_line).partition("=")[2]
     if name in options or name in keys_of() or is_section(name) or free_key_of(name):
         return None
+    if name.startswith("sweep."):
+        return Problem(text=f"{name} is a word of a sweep", details={"why": "several points are asked for with -m"})
     dotted = name.replace("/", ".")
     group, _, option = dotted.rpartition(".")
     if option in options.get(group, ()):

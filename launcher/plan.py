@@ -129,7 +129,7 @@ def _at_time_limit(config: RunConfig) -> str:
     if cluster.kind is not ClusterKind.slurm:
         return "the run ends"
     if not config.checkpoint.save:
-        return "the job ends, and nothing of it is saved (checkpoint=save)"
+        return "the job ends and nothing of it is saved; with checkpoint=save it would be"
     trains = config.job.kind is JobKind.train
     saved = f"all ranks save {cluster.signal_delay_s} s before" if trains else "saves are made as scheduled"
     return f"{saved}; requeued up to {cluster.restarts.timeout} time(s)"

@@ -19,6 +19,7 @@ from launcher.schema.cluster import ClusterKind
 from launcher.secrets import check_secrets
 from launcher.selection import outputs_among, select_one, sweep_named
 from launcher.stages import render_stages
+from launcher.status import Row, last_event, rows_of
 from launcher.steps import read_steps, render_steps
 from launcher.validate import Validation, validate
 from zero_kl.console import render as render_report
@@ -56,7 +57,11 @@ def _offer(plan: Plan, *, console: Console) -> ExitCode | None:
     adopt_orphans(Outputs(plan.run.root.parent), run=plan.run)
     running = running_attempt(plan.run)
     if running:
-        raise SubmissionError(f"error: the same run is running in {running.root}\nhint: force=true")
+        raise SubmissionError(
+            f"error: the same run is running in {running.root}\n"
+            f"hint: python -m launcher (status | logs -f | cancel) {running.root}\n"
+            f"hint: force=true runs it a second time beside that one"
+        )
     done = finished_attempt(plan.run)
     if done is None:
         if any(attempt.outcome.exists() for attempt in plan.run.attempts()):
@@ -121,16 +126,29 @@ def _refused(refusals: Sequence[str], *, paths: AttemptPaths) -> str:
 
 
 def _show(paths: AttemptPaths, *, console: Console) -> ExitCode:
-    """Print the verdict; exit code 5 where zero was required and not reached. A job without a verdict is fine."""
+    """Print the verdict; exit code 5 where zero was required and not reached. Without one: what there is, and how the
+    attempt ended, whose exit code it is."""
     if not paths.report.exists():
         for table in _tables(paths):
             console.print(table)
-        console.print(f"finished: {paths.root}", soft_wrap=True)
-        return ExitCode.OK
+        (row,) = rows_of([paths])
+        console.print(_how_it_is(row, paths=paths), soft_wrap=True, highlight=False, markup=False)
+        return ExitCode(row.exit_code or ExitCode.OK)
     report = read_report(paths.report)
     console.print(render_report(report))
     console.print(f"page: {paths.page}", soft_wrap=True, highlight=False)
     return ExitCode.EXPERIMENT if report.required and not report.is_zero else ExitCode.OK
+
+
+def _how_it_is(row: Row, *, paths: AttemptPaths) -> str:
+    """The state and the folder; of a run that did not finish, how far it came and why it ended."""
+    last = last_event(paths)
+    if row.state == "finished" or last is None:
+        return f"{row.state}: {paths.root}"
+    where = "step" if last.stage == "train" else f"{last.stage},"
+    return f"{row.state} at {where} {last.done} of {last.total}: {paths.root}" + (
+        f"\n{row.detail}" if row.detail else ""
+    )
 
 
 def _tables(paths: AttemptPaths) -> list[Table]:

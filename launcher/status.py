@@ -10,8 +10,10 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from launcher.files import disk_note
+from launcher.local import goes_on, processes_here
 from launcher.outcome import read_outcome
 from launcher.paths import AttemptPaths
 from launcher.records import Progress, read_rank
@@ -57,16 +59,24 @@ def rows_of(attempts: Sequence[AttemptPaths]) -> list[Row]:
     submissions = {attempt.root: read_submission(attempt) for attempt in attempts}
     open_ones = [a for a in attempts if not a.outcome.exists()]
     found = [s for a in open_ones if (s := submissions[a.root]) is not None]
-    states = job_states(s.job for s in found if s.is_slurm)
-    return [_row(attempt, submission=submissions[attempt.root], states=states) for attempt in attempts]
+    states, processes = job_states(s.job for s in found if s.is_slurm), processes_here()
+    return [
+        _row(attempt, submission=submissions[attempt.root], states=states, processes=processes) for attempt in attempts
+    ]
 
 
-def _row(attempt: AttemptPaths, *, submission: Submission | None, states: dict[str, JobState]) -> Row:
+def _row(
+    attempt: AttemptPaths,
+    *,
+    submission: Submission | None,
+    states: dict[str, JobState],
+    processes: dict[Path, list[int]],
+) -> Row:
     outcome, last, over = read_outcome(attempt), last_event(attempt), read_lives(attempt)
     if outcome is not None:
-        state, detail = outcome.state, outcome.error.splitlines()[0] if outcome.error else ""
+        state, detail = outcome.state, outcome.headline
     else:
-        state, detail = _live_state(attempt, submission=submission, states=states)
+        state, detail = _live_state(attempt, submission=submission, states=states, processes=processes)
     return Row(
         run=attempt.root.parent.name,
         attempt=attempt.number,
@@ -90,15 +100,30 @@ def _heartbeat(attempt: AttemptPaths, *, last: Progress | None) -> float | None:
 
 
 def _live_state(
-    attempt: AttemptPaths, *, submission: Submission | None, states: dict[str, JobState]
+    attempt: AttemptPaths,
+    *,
+    submission: Submission | None,
+    states: dict[str, JobState],
+    processes: dict[Path, list[int]],
 ) -> tuple[str, str]:
     if submission is None:
         return "not started", "the launcher was killed before, or refused"
     if not submission.is_slurm:
-        return ("running", "") if submission.launcher_lives else ("gone", "its launcher was killed")
+        return _local_state(attempt, submission=submission, processes=processes)
     job = states[submission.job]
     full = not job.is_active and disk_note(attempt.root)
     return job.state, f"{job.detail}; no outcome could be written, its disk is full" if full else job.detail
+
+
+def _local_state(attempt: AttemptPaths, *, submission: Submission, processes: dict[Path, list[int]]) -> tuple[str, str]:
+    if submission.launcher_lives:
+        return "running", ""
+    if goes_on(attempt, submission=submission, processes=processes):
+        return (
+            "running",
+            f"its launcher was killed, its ranks go on; to end them: python -m launcher cancel {attempt.root}",
+        )
+    return "gone", "its launcher was killed"
 
 
 def last_event(attempt: AttemptPaths) -> Progress | None:

@@ -45,10 +45,10 @@ def append_step(path: Path, *, record: StepRecord) -> None:
 
 
 def read_steps(path: Path) -> list[StepRecord]:
-    """All steps there are; empty where there is no file."""
+    """All steps there are, in whole lines; empty where there is no file."""
     if not path.exists():
         return []
-    return [StepRecord(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [StepRecord(**json.loads(line)) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
 
 def write_steps(path: Path, *, records: Sequence[StepRecord]) -> None:

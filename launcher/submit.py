@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from submitit import Job, LocalExecutor
 from launcher.compose import Composed
 from launcher.errors import ExitCode, SubmissionError
 from launcher.files import read_json, write_json, write_text
+from launcher.local import goes_on, processes_here
 from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths, Outputs, RunPaths
 from launcher.plan import Plan
@@ -40,7 +42,7 @@ def finished_attempt(run: RunPaths) -> AttemptPaths | None:
 
 
 def running_attempt(run: RunPaths) -> AttemptPaths | None:
-    """An attempt without an outcome whose launcher still lives on this host, or whose job is in Slurm's queue."""
+    """An attempt without an outcome whose launcher or ranks live on this host, or whose job is in Slurm's queue."""
     return running_attempts([run]).get(str(run.root))
 
 
@@ -48,11 +50,11 @@ def running_attempts(runs: Iterable[RunPaths]) -> dict[str, AttemptPaths]:
     """The running attempt of each run that has one, by the run's folder. One question to Slurm for all of them."""
     attempts = [(run, attempt) for run in runs for attempt in run.attempts() if not attempt.outcome.exists()]
     found = [(run, attempt, s) for run, attempt in attempts if (s := read_submission(attempt))]
-    states = job_states(s.job for _, _, s in found if s.is_slurm)
+    states, processes = job_states(s.job for _, _, s in found if s.is_slurm), processes_here()
     return {
         str(run.root): attempt
         for run, attempt, s in reversed(found)
-        if (states[s.job].is_active if s.is_slurm else s.launcher_lives)
+        if (states[s.job].is_active if s.is_slurm else goes_on(attempt, submission=s, processes=processes))
     }
 
 
@@ -113,11 +115,16 @@ def start_local(paths: AttemptPaths, *, plan: Plan) -> Job[None]:
         stderr_to_stdout=True,
     )
     payload: Callable[[str], None] = run_rank
+    before = signal.signal(
+        signal.SIGHUP, signal.SIG_IGN
+    )  # inherited: of a closed terminal the launcher tells the ranks
     try:
         job = executor.submit(payload, str(paths.root.resolve()))
         write_submission(paths, cluster=ClusterKind.local, job=job.job_id)
     except OSError as error:
         raise SubmissionError(f"error: the ranks could not be started: {error}") from None
+    finally:
+        signal.signal(signal.SIGHUP, before)
     return job
 
 

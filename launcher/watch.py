@@ -1,4 +1,4 @@
-"""Stays with a run until its end and shows its progress; ends a local run when a rank fails.
+"""Stays with a run until its end and shows its progress; ends a local run when a rank fails or a signal asks for it.
 
 Raises what went wrong: which rank failed first and why, or what Slurm did to the job.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
+from contextlib import suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 from submitit import Job
 
-from launcher.errors import ExitCode, ExperimentError
+from launcher.errors import ExitCode, ExperimentError, Interrupted
+from launcher.interruption import VACATE, Request, requests_noted
+from launcher.local import end_processes
 from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths
 from launcher.records import ProgressReader, RankState, read_ranks
@@ -24,25 +26,36 @@ from launcher.triage import Failure, first_failure, triage
 
 _POLL_S = 0.2
 _GRACE_S = 2.0
+_GRACE_SAVE_S = 60.0
+"""For ranks that were asked to end: the rest of a step, and its save."""
+
 _ASK_SLURM_S = 5.0
 _GRACE_SLURM_S = 10.0
 
 
 def watch_local(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> None:
-    """Wait for every rank. Raises ExperimentError with the first failure; no rank is left running, also on Ctrl-C."""
-    try:
-        failure = _follow(job, paths=paths, num_ranks=num_ranks, console=console)
-    except BaseException:
-        _end(job, paths=paths)
-        write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
-        raise
-    if failure is None:
-        write_outcome(paths, state="finished", exit_code=ExitCode.OK)
-        return
-    _end(job, paths=paths)
-    text = triage(failure, log=paths.log(job.job_id, rank=failure.rank), root=paths.root)
-    write_outcome(paths, state="failed", exit_code=failure.exit_code, error=text)
-    raise _failed(text, exit_code=failure.exit_code)
+    """Wait for every rank. Raises ExperimentError with the first failure; no rank is left running, also on Ctrl-C.
+
+    SIGTERM and SIGHUP are passed on. Raises Interrupted where the ranks then ended after a step, and KeyboardInterrupt,
+    as Ctrl-C does, where they could not.
+    """
+    with requests_noted(_passed_on()) as request:
+        try:
+            failure = _follow(job, paths=paths, num_ranks=num_ranks, request=request, console=console)
+        except BaseException:
+            end_processes(paths)
+            write_outcome(paths, state="cancelled", exit_code=ExitCode.EXPERIMENT)
+            raise
+        if failure is None:
+            write_outcome(paths, state="finished", exit_code=ExitCode.OK)
+            return
+        end_processes(paths)
+        text = triage(failure, log=paths.log(job.job_id, rank=failure.rank), root=paths.root)
+        if failure.exit_code == ExitCode.INTERRUPTED:
+            write_outcome(paths, state="cancelled", exit_code=failure.exit_code, error=failure.text)
+            raise Interrupted(text)
+        write_outcome(paths, state="failed", exit_code=failure.exit_code, error=text)
+        raise _failed(text, exit_code=failure.exit_code)
 
 
 def _failed(text: str, *, exit_code: int) -> ExperimentError:
@@ -85,18 +98,40 @@ def _wait_for_slurm(job: str, *, paths: AttemptPaths, bars: _Bars) -> None:
     bars.update()
 
 
-def _follow(job: Job[None], *, paths: AttemptPaths, num_ranks: int, console: Console) -> Failure | None:
-    """Show progress until all ranks have finished (None) or one has failed."""
+def _follow(
+    job: Job[None], *, paths: AttemptPaths, num_ranks: int, request: Request, console: Console
+) -> Failure | None:
+    """Show progress until all ranks have finished (None) or one has failed, or all were interrupted after a step.
+
+    Raises KeyboardInterrupt where the end was requested and the ranks ended otherwise, or not in time.
+    """
+    asked: float | None = None
     with _Bars(paths, console=console, first="start ranks, import megatron") as bars:
-        while True:
-            over = job.done()
+        while not (over := job.done()) and not _any_failed(paths):
             bars.update()
-            records = read_ranks(paths)
-            if any(r.state is RankState.FAILED or r.is_gone for r in records) or over:
-                if not over:
-                    time.sleep(_GRACE_S)
-                return first_failure(paths, num_ranks=num_ranks)
+            if request.number and asked is None:
+                asked = time.monotonic()
+                with suppress(ProcessLookupError):
+                    os.kill(int(job.job_id), VACATE)  # submitit's controller, which passes it on to its ranks
+            if asked is not None and time.monotonic() - asked > _GRACE_SAVE_S:
+                raise KeyboardInterrupt
             time.sleep(_POLL_S)
+        bars.update()
+        if not over:
+            time.sleep(_GRACE_S)
+        failure = first_failure(paths, num_ranks=num_ranks)
+        if failure is not None and failure.exit_code != ExitCode.INTERRUPTED and request.number:
+            raise KeyboardInterrupt
+        return failure
+
+
+def _passed_on() -> list[signal.Signals]:
+    """SIGTERM, and SIGHUP of a terminal that is closed; under nohup a launcher goes on to ignore that one."""
+    return [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+
+
+def _any_failed(paths: AttemptPaths) -> bool:
+    return any(record.state is RankState.FAILED or record.is_gone for record in read_ranks(paths))
 
 
 class _Bars:
@@ -125,23 +160,3 @@ class _Bars:
             if event.stage not in self._tasks:
                 self._tasks[event.stage] = self._bars.add_task(event.stage, total=event.total)
             self._bars.update(self._tasks[event.stage], completed=event.done, total=event.total)
-
-
-def _end(job: Job[None], *, paths: AttemptPaths) -> None:
-    """End every rank and wait until submitit's controller is gone: ask, then kill, then take the controller too."""
-    for sign in (signal.SIGINT, signal.SIGKILL):
-        for record in read_ranks(paths):
-            if record.is_alive and record.host == socket.gethostname():
-                os.kill(record.pid, sign)
-        if _wait_until_over(job):
-            return
-    while not job.done():  # ranks that had not come as far as a record
-        job.cancel()
-        _wait_until_over(job)
-
-
-def _wait_until_over(job: Job[None]) -> bool:
-    deadline = time.monotonic() + _GRACE_S
-    while not job.done() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return job.done()

@@ -12,7 +12,7 @@ from launcher.schema import Backend, PlatformKind, RunConfig
 from launcher.schema.generation import CudaGraphSizingDistribution, InferenceCudaGraphScope, LogprobsMode
 from launcher.schema.performance import CudaGraphImpl
 from megatron_setup import engine, second_model_rules
-from megatron_setup.rows import SwitchedOff, above_zero, has_experts, where
+from megatron_setup.rows import above_zero, has_experts, where
 
 _ENGINE = "megatron-core 0.19.2 inference/engines/dynamic_engine.py"
 _CONTROLLER = "megatron-core 0.19.2 inference/text_generation_controllers/text_generation_controller.py"
@@ -57,8 +57,8 @@ def _has_heads(subject: Subject) -> Finding | None:
 _ENGINE_NEEDS = "Megatron's engine"
 NO_GRAPHS = where(
     _ENGINE_NEEDS,
-    text="generation.cuda_graph_impl is not local",
-    test=lambda c: c.generation.cuda_graph_impl is not CudaGraphImpl.local,
+    text="generation.cuda_graph_impl is none",
+    test=lambda c: c.generation.cuda_graph_impl is CudaGraphImpl.none,
 )
 THIS_VERSION = where("this version", text="always", test=lambda c: True)
 TOP_K = where(_ENGINE_NEEDS, text="top_k is on", test=lambda c: c.generation.top_k > 0)
@@ -86,6 +86,23 @@ GRAPH_READS: Mapping[str, Any] = {
 }
 """Read only where decode is captured; with their values when off."""
 
+_OWNERS = (InferenceCudaGraphScope.layer, InferenceCudaGraphScope.block)
+
+
+def _engines_own(subject: Subject) -> Finding | None:
+    """The hint is local where a size and an owner of graphs are set, else none, with what is left of them off."""
+    generation = subject.config.generation
+    if generation.cuda_graph_impl in (CudaGraphImpl.none, CudaGraphImpl.local):
+        return None
+    wants_graphs = generation.num_cuda_graphs > 0 and generation.inference_cuda_graph_scope in _OWNERS
+    left = () if wants_graphs else tuple(f"{k}={show(v)}" for k, v in GRAPH_READS.items() if subject.value(k) != v)
+    return Finding(
+        found=show(generation.cuda_graph_impl),
+        wanted="none or local",
+        hints=(f"generation.cuda_graph_impl={'local' if wants_graphs else 'none'}", *left),
+    )
+
+
 GRAPH_ROWS: tuple[Requirement, ...] = (
     *(
         Requirement(
@@ -93,7 +110,7 @@ GRAPH_ROWS: tuple[Requirement, ...] = (
             key=key,
             want=Equals(off),
             when=NO_GRAPHS,
-            why="there are no graphs",
+            why="there are no graphs: generation.cuda_graph_impl is none, as in generation=gpu",
             source=_GRAPHS,
             reads=("generation.cuda_graph_impl",),
         )
@@ -102,7 +119,7 @@ GRAPH_ROWS: tuple[Requirement, ...] = (
     Requirement(
         code="GE006",
         key="generation.cuda_graph_impl",
-        want=SwitchedOff((CudaGraphImpl.none, CudaGraphImpl.local), followers=GRAPH_READS),
+        want=Check("none or local", _engines_own),
         when=THIS_VERSION,
         why="the engine captures its steps with megatron-core's own graphs and with no others",
         source=f"{_GRAPHS}, ALLOWED_INFERENCE_SCOPES",
@@ -110,7 +127,7 @@ GRAPH_ROWS: tuple[Requirement, ...] = (
     Requirement(
         code="GE007",
         key="generation.inference_cuda_graph_scope",
-        want=OneOf((InferenceCudaGraphScope.layer, InferenceCudaGraphScope.block)),
+        want=OneOf(_OWNERS),
         when=GRAPHS,
         why="without an owner nothing is captured",
         source=f"{_GRAPHS}, ALLOWED_INFERENCE_SCOPES",

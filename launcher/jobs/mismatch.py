@@ -16,6 +16,7 @@ from megatron.core import parallel_state
 from launcher.files import read_json
 from launcher.jobs.sampling import prompts_of_step, read_texts, sample
 from launcher.paths import AttemptPaths
+from launcher.records import read_rank
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup, finish_step
 from megatron_setup.hf_folder import count_parameters
@@ -46,7 +47,6 @@ class Round:
 
 def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     """Measure before the first and after each optimizer step; rank 0 writes the report."""
-    started = datetime.now().astimezone()
     texts = read_texts(setup, max_new_tokens=setup.config.generation.max_new_tokens)
     measurements: list[Measurement] = []
     throughput: list[Throughput] = []
@@ -65,7 +65,7 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
         measurements.append(measurement)
         throughput.append(speed)
     if setup.rank == 0:
-        report = _report(setup, paths=paths, measurements=measurements, throughput=throughput, started=started)
+        report = _report(setup, paths=paths, measurements=measurements, throughput=throughput)
         write_report(replace(report, search=found, claims=claims), folder=paths.root)
 
 
@@ -184,7 +184,6 @@ def _report(
     paths: AttemptPaths,
     measurements: list[Measurement],
     throughput: list[Throughput],
-    started: datetime,
 ) -> Report:
     config = setup.config
     layout = derive_layout(config)
@@ -206,6 +205,13 @@ def _report(
         versions=read_json(paths.versions),
         git=read_json(paths.git),
         run_folder=str(paths.root),
-        started=started.isoformat(timespec="seconds"),
-        finished=datetime.now().astimezone().isoformat(timespec="seconds"),
+        started=_began(paths).isoformat(timespec="milliseconds"),
+        finished=datetime.now().astimezone().isoformat(timespec="milliseconds"),
     )
+
+
+def _began(paths: AttemptPaths) -> datetime:
+    """This rank's start, before the import of Megatron and the set-up whose stages the report has."""
+    record = read_rank(paths, rank=0)
+    assert record is not None, "a rank's first act is its record"
+    return datetime.fromtimestamp(record.time).astimezone()

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.keys import as_typed
+from launcher.keys import as_typed, keys_of
 from launcher.requirement import Finding, Subject, show
 from launcher.schema.layout import derive_layout
-from launcher.slurm.options import BINDING, OWNED, SRUNS, spelled
-from launcher.slurm.shape import (
-    Shape,
-    best_segment,
-    derive_shape,
-    expert_group_size,
-    expert_groups_inside,
-    expert_span,
-    gpu_hours,
-    is_awkward,
-    nearest_good_nodes,
-    num_time_limits,
-)
+from launcher.slurm.options import BINDING, FREE, KEYS, OWNED, SRUNS, spelled
+from launcher.slurm.shape import derive_shape, gpu_hours, num_time_limits
+from launcher.suggest import nearest, nearness
 
 _START_S = 60
 """Seconds that a rank may take until submitit handles its signals: the interpreter and the imports."""
+
+_NEARLY = 0.85
+"""As alike as licences and licenses."""
 
 
 def even(subject: Subject) -> Finding | None:
@@ -134,10 +128,12 @@ def late_signal(subject: Subject) -> Finding | None:
     )
 
 
-def _without_entries(entries: Mapping[str, Any], *, wrong: Mapping[str, str], wanted: str) -> Finding | None:
+def _without_entries(
+    entries: Mapping[str, Any], *, wrong: Mapping[str, str], wanted: str, instead: tuple[str, ...] = ()
+) -> Finding | None:
     """A finding about the entries of cluster.sbatch in `wrong`, by name with what is wrong; None where there is none.
 
-    An entry cannot be typed away but by ~.
+    An entry cannot be typed away but by ~; `instead` is typed beside it.
     """
     if not wrong:
         return None
@@ -145,7 +141,7 @@ def _without_entries(entries: Mapping[str, Any], *, wrong: Mapping[str, str], wa
         found=as_typed({name: entries[name] for name in wrong}),
         wanted=wanted,
         arithmetic="; ".join(f"{name}: {words}" for name, words in wrong.items()),
-        hints=tuple(f"~cluster.sbatch.{name}" for name in wrong),
+        hints=(*filter(None, instead), *(f"~cluster.sbatch.{name}" for name in wrong)),
     )
 
 
@@ -153,7 +149,33 @@ def not_owned(subject: Subject) -> Finding | None:
     """cluster.sbatch repeats no key and touches nothing that the launcher sets itself."""
     entries = subject.config.cluster.sbatch
     wrong = {name: OWNED[spelled(name)] for name in entries if spelled(name) in OWNED}
-    return _without_entries(entries, wrong=wrong, wanted="options that have no key of their own")
+    instead = tuple(_owners_word(spelled(name), value=entries[name]) for name in wrong)
+    return _without_entries(entries, wrong=wrong, wanted="options that have no key of their own", instead=instead)
+
+
+def _owners_word(option: str, *, value: Any) -> str:
+    """The override of the option's own key, where the key takes the value as it stands; else empty."""
+    name = KEYS.get(option, "")
+    key = keys_of().get(name)
+    same = option in ("time", "job_name") or name.endswith(f".{option}")
+    plain_word = re.fullmatch(r"[\w./-]+", as_typed(value)) is not None
+    takes = key is not None and (type(value) is key.type or (key.type is str and type(value) is int))
+    return f"{name}={as_typed(value)}" if same and plain_word and takes else ""
+
+
+def misspelt(subject: Subject) -> Finding | None:
+    """An option that sbatch does not know, and nearly does. Others may be a plugin's or a newer Slurm's."""
+    entries, names = subject.config.cluster.sbatch, (*FREE, *OWNED)
+    meant = {name: nearest(spelled(name), names=names)[0] for name in entries if spelled(name) not in names}
+    wrong = {name: near for name, near in meant.items() if nearness(spelled(name), name=near) >= _NEARLY}
+    words = {name: OWNED.get(near, f"sbatch has {near}") for name, near in wrong.items()}
+    instead = tuple(_instead(near, value=entries[name]) for name, near in wrong.items())
+    return _without_entries(entries, wrong=words, wanted="options of sbatch", instead=instead)
+
+
+def _instead(option: str, *, value: Any) -> str:
+    """The word that gives the option its value; empty where it has a key that takes another kind of value."""
+    return f"+cluster.sbatch.{option}={as_typed(value)}" if option in FREE else _owners_word(option, value=value)
 
 
 def writable(subject: Subject) -> Finding | None:
@@ -189,88 +211,6 @@ def one_memory_form(subject: Subject) -> Finding | None:
         return None
     return Finding(
         found=subject.config.cluster.mem, wanted=f"null beside cluster.sbatch.{others[0]}", hints=("cluster.mem=null",)
-    )
-
-
-def _domain(subject: Subject) -> tuple[Shape, int, int]:
-    """The shape, the nodes of a domain, and the nodes that whole expert groups fill."""
-    shape, domain = derive_shape(subject.config), subject.config.cluster.nodes_per_nvlink_domain
-    assert domain, "the row's condition"
-    return shape, domain, expert_span(derive_layout(subject.config), ranks_per_node=shape.ranks_per_node)
-
-
-def segment_divides(subject: Subject) -> Finding | None:
-    """The segment divides the nodes and fits a domain."""
-    shape, domain, span = _domain(subject)
-    assert shape.segment, "the row's condition"
-    if shape.nodes % shape.segment == 0 and shape.segment <= domain:
-        return None
-    return Finding(
-        found=show(shape.segment),
-        wanted=f"a divisor of the {shape.nodes} nodes, at most the {domain} of a domain",
-        arithmetic=f"{shape.nodes} nodes = {shape.nodes // shape.segment} x {shape.segment} + "
-        f"{shape.nodes % shape.segment}",
-        hints=(f"cluster.segment={best_segment(shape.nodes, domain=domain, span=span)}",),
-    )
-
-
-def _groups_text(subject: Subject) -> str:
-    layout, shape = derive_layout(subject.config), derive_shape(subject.config)
-    inside, groups = expert_groups_inside(layout, shape=shape)
-    return (
-        f"{inside} of {groups} expert groups inside one domain: ETP x EP = {expert_group_size(layout)} ranks "
-        f"at {shape.ranks_per_node} a node, segments of {shape.segment} node(s)"
-    )
-
-
-def segment_holds_groups(subject: Subject) -> Finding | None:
-    """No expert group is cut by the border of a segment."""
-    shape, domain, span = _domain(subject)
-    assert shape.segment, "the row's condition"
-    if shape.segment % span == 0 or span > domain:
-        return None
-    return Finding(
-        found=show(shape.segment),
-        wanted=f"a multiple of the {span} nodes of an expert group",
-        arithmetic=_groups_text(subject),
-        hints=("cluster.segment=null",),
-    )
-
-
-def groups_fit(subject: Subject) -> Finding | None:
-    """An expert group fits an NVLink domain."""
-    _, domain, span = _domain(subject)
-    if span <= domain:
-        return None
-    return Finding(
-        found=show(domain),
-        wanted=f"{span} for the expert groups of this layout",
-        arithmetic=_groups_text(subject),
-    )
-
-
-def fills_domains(subject: Subject) -> Finding | None:
-    """The nodes come in large equal parts of domains: 37 nodes would be 37 parts of 1."""
-    config, layout = subject.config, derive_layout(subject.config)
-    shape, domain, span = _domain(subject)
-    if span > domain or not is_awkward(shape.nodes, domain=domain, span=span):
-        return None
-    step = math.lcm(layout.smallest_world, shape.ranks_per_node) // shape.ranks_per_node
-    good = nearest_good_nodes(shape.nodes, domain=domain, span=span, step=step)
-    ranks, fills = good * shape.ranks_per_node, best_segment(good, domain=domain, span=span)
-    replicas = ranks // layout.model_size
-    by_replicas = config.parallelism.data_parallel_size is not None
-    by_count = config.cluster.num_processes is not None
-    return Finding(
-        found=f"{domain} with {shape.nodes} nodes",
-        wanted="nodes that fill domains in large equal parts",
-        arithmetic=f"{shape.nodes} nodes = {shape.nodes // (shape.segment or 1)} segment(s) of {shape.segment}; "
-        f"nearest: {good} nodes = {good // fills} of {fills}",
-        hints=(
-            *((f"parallelism.data_parallel_size={replicas}",) if by_replicas else ()),
-            *((f"cluster.num_processes={ranks}",) if by_count or not by_replicas else ()),
-            *((f"cluster.nodes={good}",) if config.cluster.nodes is not None else ()),
-        ),
     )
 
 

@@ -14,6 +14,7 @@ KEYS: Mapping[str, str] = {
     "container_image": "cluster.container_image",
     "container_mounts": "cluster.container_mounts",
     "container_workdir": "cluster.container_workdir",
+    "cpu_bind": "cluster.cpu_bind",
     "cpus_per_task": "cluster.cpus_per_task",
     "exclude": "cluster.exclude",
     "exclusive": "cluster.exclusive",
@@ -76,6 +77,19 @@ SRUNS = (
 
 BINDING = ("--cpu-bind", "--mem-bind")
 """Those that `cluster.cpu_bind` gives."""
+
+FREE = (
+    *("acctg_freq", "batch", "bb", "bbf", "begin", "cluster_constraint", "clusters", "comment", "container"),
+    *("container_id", "contiguous", "core_spec", "cores_per_socket", "cpu_freq", "cpus_per_gpu", "deadline"),
+    *("delay_boot", "dependency", "distribution", "export_file", "extra", "extra_node_info", "get_user_env", "gid"),
+    *("gpu_bind", "gpu_freq", "gpus_per_socket", "gres_flags", "hint", "hold", "ignore_pbs", "input", "licenses"),
+    *("mcs_label", "mem_bind", "mem_per_cpu", "mem_per_gpu", "mincpus", "network", "nice", "no_kill", "nodefile"),
+    *("nodelist", "ntasks_per_core", "ntasks_per_gpu", "ntasks_per_socket", "overcommit", "oversubscribe", "power"),
+    *("prefer", "priority", "profile", "propagate", "quiet", "reboot", "sockets_per_node", "spread_job"),
+    *("switches", "thread_spec", "threads_per_core", "time_min", "tmp", "tres_bind", "tres_per_task", "uid"),
+    *("use_min_nodes", "verbose", "wait_all_nodes", "wckey"),
+)
+"""The options that sbatch has beside those: sbatch(1) of Slurm 22.05, and tres_* and container_id of 24.05."""
 
 
 def spelled(name: str) -> str:

@@ -22,7 +22,7 @@ from launcher.slurm.answers import (
     parse_version,
 )
 from launcher.slurm.profile import Fact, profile_name, profile_text, render_facts, write_profile
-from launcher.slurm.queue import answer_of
+from launcher.slurm.queue import UnreachableError, answer_of
 from launcher.suggest import nearest
 
 Ask = Callable[..., str]
@@ -46,6 +46,7 @@ class Answers:
     silent: tuple[str, ...] = ()
 
 
+_UNREACHABLE_HINT = "hint: is Slurm's controller up (scontrol ping), and does SLURM_CONF, if set, name a file to read?"
 _OPTIONS = ("partition", "force")
 
 
@@ -73,13 +74,18 @@ def probe(words: Sequence[str]) -> ExitCode:
 
 
 def ask_cluster(ask: Ask = answer_of, *, ports: Path = _PORTS) -> Answers:
-    """Every question to this machine's cluster; a program that is missing or refuses stops no other."""
+    """Every question to this machine's cluster; a program that is missing or refuses stops no other.
+
+    Raises UnreachableError where the controller does not answer: every further question would wait as long for it.
+    """
     silent: list[str] = []
 
     def tolerant(*command: str) -> str | None:
         try:
             return ask(*command)
         except SubmissionError as error:
+            if isinstance(error, UnreachableError) and command[0] != "sacctmgr":  # that one asks slurmdbd
+                raise UnreachableError(f"{error}\n{_UNREACHABLE_HINT}") from None
             silent.append(str(error).removeprefix("error: ").partition("\n")[0])
             return None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from launcher.errors import ConfigError, SubmissionError
 from launcher.files import write_text
+from launcher.overrides import reads_as_text
 
 _WIDTH, _LABEL = 80, 14
 
@@ -48,9 +49,13 @@ def profile_text(facts: Sequence[Fact], *, name: str) -> str:
 
 
 def profile_name(text: str) -> str:
-    """The name of an option; raises ConfigError for one that Hydra could not read."""
+    """The name of an option; raises ConfigError for one that Hydra could not read, or would read as a number."""
     if not re.fullmatch(r"\w[\w-]*", text):
         raise ConfigError(f"error: {text} is no name of a profile\nhint: letters, digits, _ and -")
+    if not reads_as_text(text):
+        why = f"cluster={text} is read as a number, true, false or null, and names no file"
+        hint = f"python -m launcher probe cluster_{text}"
+        raise ConfigError(f"error: {text} is no name of a profile\n  why:    {why}\nhint: {hint}")
     return text
 
 

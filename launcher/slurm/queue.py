@@ -16,6 +16,9 @@ _PATIENCE_S = 3600.0
 _IDS_AT_ONCE = 5000
 """Ids on one command line: Linux takes 128 KiB in a word, and ids of Slurm have up to ten digits."""
 
+_UNREACHABLE = ("Unable to contact slurm controller", "configuration source", "failed to fetch config")
+"""In what a program of Slurm says where its controller is down, or slurm.conf is not to be had (22.05)."""
+
 UNKNOWN = "UNKNOWN"
 
 
@@ -126,14 +129,27 @@ def cancel_jobs(jobs: Sequence[str]) -> None:
         answer_of("scancel", *ids)
 
 
+class UnreachableError(SubmissionError):
+    """The program is there, and Slurm's controller did not answer it."""
+
+
 def answer_of(*command: str) -> str:
-    """What the program of Slurm prints. Raises SubmissionError with its own words, or where it is not installed."""
+    """What the program of Slurm prints. Raises SubmissionError with its own words, or where it is not installed.
+
+    Without a readable slurm.conf, or with its controller down, a program of Slurm tries for a minute before it fails.
+    """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True)
     except FileNotFoundError:
         raise SubmissionError(f"error: there is no {command[0]} here\nhint: ask on a machine of the cluster") from None
-    except subprocess.TimeoutExpired:
-        raise SubmissionError(f"error: {command[0]} did not answer within {_TIMEOUT_S} s") from None
+    except subprocess.TimeoutExpired as error:
+        # What a program wrote before its time was over comes as bytes, even with text=True.
+        words = (error.stderr or b"").decode().strip()
+        text = f"error: {command[0]} did not answer within {_TIMEOUT_S} s{f': {words}' if words else ''}"
+        raise UnreachableError(text) from None
     except subprocess.CalledProcessError as error:
-        raise SubmissionError(f"error: {command[0]} failed: {error.stderr.strip()}") from None
+        words = error.stderr.strip()
+        unreachable = any(part in words for part in _UNREACHABLE)
+        kind = UnreachableError if unreachable else SubmissionError
+        raise kind(f"error: {command[0]} failed: {words}") from None
     return done.stdout

@@ -7,6 +7,8 @@ those of Hydra's BasicSweeper, in its order.
 from __future__ import annotations
 
 import itertools
+import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,16 +18,19 @@ from hydra.core.override_parser.types import Glob, IntervalSweep, Override, Tran
 from hydra.errors import HydraException
 
 from launcher.errors import ConfigError
+from launcher.keys import as_typed
 from launcher.overrides import Options
-from launcher.suggest import nearest
+from launcher.suggest import NEAR, nearest, nearness
 
 FLAGS = ("-m", "--multirun")
 _ZIP, _POINTS, _EXCLUDE = "sweep.zip", "sweep.points", "sweep.exclude"
-_EXAMPLES = {
+EXAMPLES = {
     _ZIP: "'sweep.zip=[optimizer.lr,job.seed]'",
     _POINTS: "'sweep.points=[{parallelism:tp2,optimizer.lr:1e-4},{parallelism:pp2}]'",
     _EXCLUDE: "'sweep.exclude=[{parallelism:tp2,optimizer.lr:1e-4}]'",
 }
+"""What may be typed, by the word."""
+
 _PARSER = OverridesParser.create()
 
 Words = tuple[str, ...]
@@ -78,6 +83,9 @@ def expand(words: Sequence[str], *, options: Options) -> Expansion:
     _refuse_two_homes(fixed, axes=axes)
     points = tuple(tuple(itertools.chain(*values)) for values in itertools.product(*(axis.values for axis in axes)))
     kept = _without(points, excluded=settings.get(_EXCLUDE, []))
+    if not kept:
+        text = f"error: {_EXCLUDE} leaves none of the {len(points)} points\nhint: the same words with fewer exclusions"
+        raise ConfigError(text)
     return Expansion(fixed=tuple(fixed), points=kept, num_excluded=len(points) - len(kept))
 
 
@@ -109,13 +117,13 @@ def _axis(override: Override, *, options: Options) -> _Axis:
 
 def _setting(override: Override) -> list[Any]:
     name, value = override.key_or_group, override.value()
-    if name not in _EXAMPLES:
-        near = nearest(name, names=_EXAMPLES)
+    if name not in EXAMPLES:
+        near = nearest(name, names=EXAMPLES)
         raise ConfigError(f"error: {name} is no setting of a sweep; there are {', '.join(near)}\nhint: {near[0]}=...")
     wanted = (dict,) if name in (_POINTS, _EXCLUDE) else (str, list)
     items: list[Any] = cast(Any, value) if isinstance(value, list) else []
     if not items or not all(type(item) in wanted and item for item in items):
-        raise ConfigError(f"error: {override.input_line} cannot be read as a list\nhint: {_EXAMPLES[name]}")
+        raise ConfigError(f"error: {override.input_line} cannot be read as a list\nhint: {EXAMPLES[name]}")
     return items
 
 
@@ -127,14 +135,33 @@ def _zipped(axes: Sequence[_Axis], *, groups: list[Any]) -> list[_Axis]:
         missing = [key for key in keys if key not in [axis.keys[0] for axis in members]]
         lengths = {axis.keys[0]: len(axis.values) for axis in members}
         if missing:
-            raise ConfigError(f"error: {_ZIP} names {missing[0]}, which has no list of values\nhint: {missing[0]}=A,B")
+            raise ConfigError(f"error: {_ZIP} names {missing[0]}, {_no_list(missing[0], axes=axes, groups=groups)}")
         if len(set(lengths.values())) > 1:
             text = ", ".join(f"{key} has {length} values" for key, length in lengths.items())
-            raise ConfigError(f"error: {_ZIP} needs lists of one length: {text}")
+            raise ConfigError(f"error: {_ZIP} needs lists of one length: {text}\nhint: {_shortened(members)}")
         together = zip(*(axis.values for axis in members), strict=True)
         joined = _Axis(keys=tuple(lengths), values=tuple(tuple(itertools.chain(*words)) for words in together))
         found = [joined if axis is members[0] else axis for axis in found if axis not in members[1:]]
     return found
+
+
+def _no_list(key: str, *, axes: Sequence[_Axis], groups: list[Any]) -> str:
+    """Of a key that is near to one with a list that one was meant; any other wants a list."""
+    near = next(iter(nearest(key, names=[axis.keys[0] for axis in axes])), "")
+    hint = f"{key}=A,B"
+    if nearness(key, name=near) >= NEAR:
+        meant = re.sub(rf"(?<![\w.]){re.escape(key)}(?![\w.])", near, as_typed(groups))
+        hint = shlex.quote(f"{_ZIP}={meant}")
+    return f"which has no list of values\nhint: {hint}"
+
+
+def _shortened(axes: Sequence[_Axis]) -> str:
+    """The words of the axes that are longer than the shortest, cut to its length."""
+    shortest = min(len(axis.values) for axis in axes)
+    longer = [axis.values[:shortest] for axis in axes if len(axis.values) > shortest]
+    keys = [values[0][0].partition("=")[0] for values in longer]
+    lists = [",".join(words[0].partition("=")[2] for words in values) for values in longer]
+    return " ".join(shlex.quote(f"{key}={values}") for key, values in zip(keys, lists, strict=True))
 
 
 def _listed(entries: Sequence[dict[str, Any]]) -> _Axis:
@@ -159,6 +186,17 @@ def _without(points: tuple[Words, ...], *, excluded: Sequence[dict[str, Any]]) -
         words = {f"{key}={Transformer.str(value)}" for key, value in entry.items()}
         left = tuple(point for point in kept if not words <= {word.lstrip("+") for word in point})
         if len(left) == len(kept):
-            raise ConfigError(f"error: {_EXCLUDE} names {' '.join(sorted(words))}, no point has that")
+            text = f"error: {_EXCLUDE} names {' '.join(sorted(words))}, no point has that"
+            raise ConfigError(f"{text}{_nearest_exclusion(words, points=kept)}")
         kept = left
     return kept
+
+
+def _nearest_exclusion(words: Iterable[str], *, points: Sequence[Words]) -> str:
+    """A hint with the entry that was meant: the nearest word to each, all of one point; nothing where none varies."""
+    found = [[nearest(w, names=[p.lstrip("+") for p in point])[0] for w in words] for point in points if point]
+    if not found:
+        return ""
+    best = max(found, key=lambda near: sum(nearness(w, name=n) for w, n in zip(words, near, strict=True)))
+    entry = ",".join(":".join(word.split("=", 1)) for word in sorted(set(best)))
+    return f"\nhint: {shlex.quote(f'{_EXCLUDE}=[{{{entry}}}]')}"

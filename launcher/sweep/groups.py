@@ -13,6 +13,7 @@ from launcher.paths import AttemptPaths
 from launcher.plan import Plan
 from launcher.schema import RunConfig
 from launcher.slurm.parameters import interpreter, parameters
+from launcher.slurm.shape import derive_shape
 from launcher.sweep.points import Point, State
 
 _NOWHERE = Path("/")
@@ -39,8 +40,7 @@ class Group:
     @property
     def at_once(self) -> int | None:
         """How many of its points may run at one time by `cluster.max_gpus`; None: no limit."""
-        most = self.points[0].config.cluster.max_gpus
-        return None if most is None or self.plan.num_gpus == 0 else most // self.plan.num_gpus
+        return limit_of(self.points[0].config)
 
     @property
     def array_size(self) -> int | None:
@@ -53,18 +53,24 @@ def group_points(points: Iterable[Point]) -> tuple[Group, ...]:
     found: dict[str, list[Point]] = {}
     for point in points:
         if point.state is State.NEW:
-            found.setdefault(_signature(point.config), []).append(point)
+            found.setdefault(signature(point.config), []).append(point)
     return tuple(Group(points=tuple(members)) for members in found.values())
 
 
-def _signature(config: RunConfig) -> str:
+def limit_of(config: RunConfig) -> int | None:
+    """How many runs like this one may be on at one time by `cluster.max_gpus`; None: no limit."""
+    most, num_gpus = config.cluster.max_gpus, derive_shape(config).num_gpus
+    return None if most is None or num_gpus == 0 else most // num_gpus
+
+
+def signature(config: RunConfig) -> str:
     """Everything that sbatch is asked for, as text."""
     asked = parameters(config, attempt=AttemptPaths(_NOWHERE), code=_NOWHERE)
     shared = {name: value for name, value in asked.items() if name not in _OWN}
     return repr((sorted(shared.items()), interpreter(config), config.cluster.max_gpus, config.cluster.max_array_size))
 
 
-def chunks(points: Sequence[Point], *, size: int) -> Iterator[Sequence[Point]]:
+def chunks[T](points: Sequence[T], *, size: int) -> Iterator[Sequence[T]]:
     """Parts of at most `size` points, as even as they can be: 5 in parts of 4 are 3 and 2."""
     count = -(-len(points) // size)
     for i in range(count):

@@ -61,13 +61,17 @@ class Plot:
 
 
 def plot(results: Sequence[Result]) -> Plot:
-    """A panel for each figure that any point has; colours tell the values of the first key that varies."""
-    colours = _colours(results)
-    every = -(-len(results) // _MAX_TICKS)
+    """A panel for each figure that any point has; colours tell the values of the first key that varies.
+
+    A point that was tried and has no figure leaves its place empty; pruned ones and duplicates have no place.
+    """
+    tried = [r for r in results if not r.point.reasons and r.point.twin is None]
+    colours = _colours(tried)
+    every = -(-len(tried) // _MAX_TICKS)
     return Plot(
-        panels=tuple(_panel(name, results=results, colours=colours) for name in figures_of(results)),
-        radius=max(2.0, min(4.5, 500 / len(results))),
-        numbers=tuple((_x(i, of=len(results)), str(results[i].point.number)) for i in range(0, len(results), every)),
+        panels=tuple(_panel(name, results=tried, colours=colours) for name in figures_of(tried)),
+        radius=max(2.0, min(4.5, 500 / max(len(tried), 1))),
+        numbers=tuple((_x(i, of=len(tried)), str(tried[i].point.number)) for i in range(0, len(tried), every or 1)),
         legend=tuple((hue, word) for word, hue in colours.items()),
     )
 
@@ -94,7 +98,7 @@ def _panel(name: str, *, results: Sequence[Result], colours: Mapping[str, str]) 
                 x=_x(i, of=len(results)),
                 y=scale.y(value),
                 colour=colours.get(_first_word(result), colour(0)),
-                says=f"{result.point.number}: {result.point.name}: {name} {value:.6g}",
+                says=f"{result.point.number}: {result.point.name}: {name} {value:.6g} ({result.state})",
             )
             for i, result, value in drawn
         ),

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from launcher.files import read_json, write_json
-from launcher.paths import AttemptPaths, SweepPaths
+from launcher.outcome import read_outcome
+from launcher.paths import AttemptPaths, RunPaths, SweepPaths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class PointRecord:
     """What it has of its own; the words of all are the sweep's `fixed`."""
 
     state: str
-    """submitted, or what the launcher made of it: pruned, duplicate, finished, running; "to run": it was refused."""
+    """submitted, refused (by sbatch), or what the launcher made of it: pruned, duplicate, finished, running."""
 
     reasons: tuple[str, ...] = ()
     """Of a pruned one: each rule's text."""
@@ -32,7 +33,7 @@ class PointRecord:
     """Of a duplicate: the first point that asks the same."""
 
     attempt: str | None = None
-    """Its folder below `output_dir`, so that outputs can be moved."""
+    """Its folder below `output_dir`, so that outputs can be moved. A requeued run has newer ones beside it."""
 
     num_ranks: int = 0
     num_gpus: int = 0
@@ -73,6 +74,18 @@ def _point(data: dict[str, Any]) -> PointRecord:
     return PointRecord(**{**data, **typed})
 
 
+def attempts_of(point: PointRecord, *, sweep: SweepPaths) -> list[AttemptPaths]:
+    """The attempts at a point, oldest first: the recorded one, and what came after it unless it had finished."""
+    if point.attempt is None:
+        return []
+    recorded = AttemptPaths(sweep.outputs.root / point.attempt)
+    outcome = read_outcome(recorded)
+    if outcome is not None and outcome.state == "finished":
+        return [recorded]
+    later = [a for a in RunPaths(recorded.root.parent).attempts() if a.number > recorded.number]
+    return [recorded, *later]
+
+
 def attempt_of(point: PointRecord, *, sweep: SweepPaths) -> AttemptPaths | None:
-    """The attempt that answers a point; None where there is none."""
-    return None if point.attempt is None else AttemptPaths(sweep.outputs.root / point.attempt)
+    """The newest attempt at a point; None where there is none."""
+    return next(reversed(attempts_of(point, sweep=sweep)), None)

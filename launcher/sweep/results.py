@@ -14,7 +14,7 @@ from launcher.paths import AttemptPaths, SweepPaths
 from launcher.records import first_event
 from launcher.slurm.finish import verdict_code
 from launcher.status import Row, rows_of
-from launcher.steps import read_steps
+from launcher.steps import StepRecord, read_steps
 from launcher.sweep.record import PointRecord, attempt_of, read_sweep
 from zero_kl.verdict import read_report
 
@@ -39,13 +39,13 @@ class Result:
     point: PointRecord
     attempt: AttemptPaths | None
     state: str
-    """Of its attempt as `status` says it; pruned, duplicate or "to run" without one."""
+    """Of its attempt as `status` says it; pruned or duplicate without one."""
 
     exit_code: int | None
     """None where it has not ended, and without an attempt."""
 
     note: str = ""
-    """The first line of an error."""
+    """The first line of an error; or the last step of one that was ended between steps."""
 
     verdict: str = ""
     exact: str = ""
@@ -74,16 +74,18 @@ def _result(point: PointRecord, *, attempt: AttemptPaths, row: Row) -> Result:
     if outcome is None:
         return Result(point=point, attempt=attempt, state=row.state, exit_code=None, note=row.detail)
     seconds = _seconds(attempt, outcome=outcome)
+    steps = read_steps(attempt.steps)
     if outcome.state != "finished":
         return Result(
             point=point,
             attempt=attempt,
             state=outcome.state,
             exit_code=outcome.exit_code,
-            note=row.detail,
+            note=row.detail or (f"its last step was {steps[-1].step}" if steps else ""),
+            figures=_figures_of_training(steps),
             seconds=seconds,
         )
-    verdict, exact, figures = _figures(attempt)
+    verdict, exact, figures = _figures_of_report(attempt)
     return Result(
         point=point,
         attempt=attempt,
@@ -91,7 +93,7 @@ def _result(point: PointRecord, *, attempt: AttemptPaths, row: Row) -> Result:
         exit_code=int(verdict_code(attempt)),
         verdict=verdict,
         exact=exact,
-        figures=figures,
+        figures=figures or _figures_of_training(steps),
         seconds=seconds,
     )
 
@@ -101,22 +103,26 @@ def _seconds(attempt: AttemptPaths, *, outcome: Outcome) -> float | None:
     return None if first is None else outcome.time - first.time
 
 
-def _figures(attempt: AttemptPaths) -> tuple[str, str, dict[str, float]]:
-    """Verdict, n_exact/n and figures; of a job that has neither report nor steps, nothing."""
-    if attempt.report.exists():
-        report = read_report(attempt.report)
-        whole, rates = report.total, report.total_throughput
-        figures = {
-            MAX_DIFF: whole.max_abs_diff,
-            GENERATION: rates.generation_tokens_per_s,
-            TRAINING: rates.training_tokens_per_s,
-        }
-        return report.verdict.value, f"{whole.n_exact:,}/{whole.n:,}", figures
-    steps = read_steps(attempt.steps)
-    if not steps:
+def _figures_of_report(attempt: AttemptPaths) -> tuple[str, str, dict[str, float]]:
+    """Verdict, n_exact/n and figures; of a job without a report nothing."""
+    if not attempt.report.exists():
         return "", "", {}
+    report = read_report(attempt.report)
+    whole, rates = report.total, report.total_throughput
+    figures = {
+        MAX_DIFF: whole.max_abs_diff,
+        GENERATION: rates.generation_tokens_per_s,
+        TRAINING: rates.training_tokens_per_s,
+    }
+    return report.verdict.value, f"{whole.n_exact:,}/{whole.n:,}", figures
+
+
+def _figures_of_training(steps: Sequence[StepRecord]) -> dict[str, float]:
+    """Those of the last step there is; of a job without steps nothing."""
+    if not steps:
+        return {}
     last = steps[-1]
-    return "", "", {LOSS: last.loss, GRAD_NORM: last.grad_norm, STEP_RATE: last.num_tokens / last.seconds}
+    return {LOSS: last.loss, GRAD_NORM: last.grad_norm, STEP_RATE: last.num_tokens / last.seconds}
 
 
 def worst(results: Iterable[Result]) -> ExitCode:

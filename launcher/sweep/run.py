@@ -58,7 +58,7 @@ def _start(
     if on_slurm:
         return _queue(expansion, points=points, sweep=sweep, console=console)
     attempts = run_in_turn([p for p in points if p.state is State.NEW], console=console)
-    write_points(expansion, points=points, sweep=sweep, attempts=attempts)
+    write_points(expansion, points=points, sweep=sweep, attempts=attempts, refused={})
     return _show_results(points, sweep=sweep, console=console)
 
 
@@ -83,7 +83,7 @@ def _check_start(points: Sequence[Point]) -> None:
 
 def _queue(expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, console: Console) -> ExitCode:
     done = submit_groups(group_points(points), sweep=sweep, outputs=sweep.outputs, after=running_arrays(points))
-    write_points(expansion, points=points, sweep=sweep, attempts=done.attempts)
+    write_points(expansion, points=points, sweep=sweep, attempts=done.attempts, refused=done.refused)
     write_last_page(sweep)  # where the last of them ended before the points were written, or nothing was to be run
     for array in done.arrays:
         console.print(f"submitted job {array.job}: {len(array.attempts)} run(s)", highlight=False)

@@ -6,12 +6,12 @@ Judging is `launcher.sweep.points`', crash-safety of arrays is `launcher.sweep.a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 
-from launcher.errors import ExitCode, LauncherError, SubmissionError
+from launcher.errors import ExitCode, Interrupted, LauncherError, SubmissionError
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.slurm.code import copy_code
@@ -39,6 +39,8 @@ def run_in_turn(points: Sequence[Point], *, console: Console) -> dict[int, Attem
         try:
             job = start_local(attempt, plan=plan)
             watch_local(job, paths=attempt, num_ranks=plan.layout.world_size, console=console)
+        except Interrupted:  # the launcher was asked to end
+            raise
         except LauncherError as error:
             console.print(str(error), markup=False, highlight=False, soft_wrap=True)
             if not attempt.outcome.exists():
@@ -48,9 +50,10 @@ def run_in_turn(points: Sequence[Point], *, console: Console) -> dict[int, Attem
 
 @dataclass(frozen=True, kw_only=True)
 class Submitted:
-    """What sbatch took and what it refused: the attempts by point's number, and its words about the rest."""
+    """What sbatch took and what it refused: the attempts by point's number, and its words about the refused."""
 
     attempts: dict[int, AttemptPaths]
+    refused: dict[int, AttemptPaths]
     arrays: tuple[ArrayRecord, ...]
     refusals: tuple[str, ...]
 
@@ -60,6 +63,7 @@ def submit_groups(groups: Sequence[Group], *, sweep: SweepPaths, outputs: Output
     and for the jobs `after`: each alone keeps to the limit. A refused group stops no other."""
     code = copy_code(outputs)
     attempts: dict[int, AttemptPaths] = {}
+    refused: dict[int, AttemptPaths] = {}
     arrays: list[ArrayRecord] = []
     refusals: list[str] = []
     for group in groups:
@@ -76,11 +80,12 @@ def submit_groups(groups: Sequence[Group], *, sweep: SweepPaths, outputs: Output
                 )
             except SubmissionError as error:
                 refusals.append(str(error))
+                refused |= made
                 continue
             attempts |= made
             arrays.append(array)
             after = array.job or after
-    return Submitted(attempts=attempts, arrays=tuple(arrays), refusals=tuple(refusals))
+    return Submitted(attempts=attempts, refused=refused, arrays=tuple(arrays), refusals=tuple(refusals))
 
 
 def running_arrays(points: Iterable[Point]) -> str:
@@ -107,18 +112,25 @@ def wait_for_all(attempts: Iterable[AttemptPaths]) -> None:
 
 
 def write_points(
-    expansion: Expansion, *, points: Sequence[Point], sweep: SweepPaths, attempts: dict[int, AttemptPaths]
+    expansion: Expansion,
+    *,
+    points: Sequence[Point],
+    sweep: SweepPaths,
+    attempts: Mapping[int, AttemptPaths],
+    refused: Mapping[int, AttemptPaths],
 ) -> None:
     """Record every point and what became of it. Raises OSError."""
     root = sweep.outputs.root.resolve()
     records: list[PointRecord] = []
+    states = dict.fromkeys(attempts, "submitted") | dict.fromkeys(refused, "refused")
+    made = {**attempts, **refused}
     for point in points:
-        attempt = attempts.get(point.number, point.attempt)
+        attempt = made.get(point.number, point.attempt)
         records.append(
             PointRecord(
                 number=point.number,
                 words=expansion.points[point.number - 1],
-                state="submitted" if point.number in attempts else point.state.value,
+                state=states.get(point.number, point.state.value),
                 reasons=point.reasons,
                 twin=point.twin or None,
                 attempt=str(attempt.root.resolve().relative_to(root)) if attempt is not None else None,

@@ -16,7 +16,8 @@ _GROUPS_HEAD = "GROUP POINTS NODES RANKS/NODE GPUS MINUTES AT ONCE   GPU-HOURS"
 
 def render_judged(expansion: Expansion, *, points: Sequence[Point], groups: Sequence[Group]) -> str:
     """All of it: the shared words, pruned points by reason, the table, the groups, the count."""
-    head = f"{len(points)} points of: {' '.join(expansion.fixed) or '(no words for all)'}"
+    noun = "point" if len(points) == 1 else "points"
+    head = f"{len(points)} {noun} of: {' '.join(expansion.fixed) or '(no words for all)'}"
     if expansion.num_excluded:
         head += f"\n{expansion.num_excluded} more excluded as asked"
     parts = [head, *_pruned(points), _table(points, groups=groups), *_groups(groups)]

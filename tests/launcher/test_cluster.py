@@ -33,18 +33,20 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL011": (*SLURM, "cluster.num_processes=16", "cluster.nodes=1"),
     "CL012": (*SLURM, "cluster.num_processes=20"),
     "CL013": (*GPU, "cluster.num_processes=16"),
+    "CL019": ("cluster.max_gpu_hours=-1",),
     "CL014": (*SLURM, "cluster.num_processes=16", "cluster.max_gpu_hours=4.5"),
     "CL015": ("cluster=slurm", "cluster.timeout_min=2"),
     "CL016": ("cluster=slurm", "cluster.timeout_min=2000", "cluster.signal_delay_s=70000"),
     "CL017": (*SLURM, "cluster.num_processes=16", "cluster.max_gpus=8"),
     "CL018": ("cluster=slurm", "cluster.timeout_min=480", "cluster.max_timeout_min=240"),
-    "CL020": ("cluster=slurm", "+cluster.sbatch={partition:debug,ntasks-per-node:3,requeue:true}"),
+    "CL020": ("cluster=slurm", "+cluster.sbatch={partition:debug,ntasks-per-node:3,requeue:true,time:90}"),
     "CL021": ("cluster=slurm", "+cluster.sbatch={hold:false,nodelist:null}"),
     "CL022": ("cluster=slurm", "cluster.mem=200G", "+cluster.sbatch.mem-per-gpu=20G"),
     "CL023": (
         *("cluster=slurm", "cluster.cpu_bind=ldoms"),
         "cluster.srun_args=['--cpu-bind=cores','--mpi=none','--distribution=cyclic']",
     ),
+    "CL027": ("cluster=slurm", "+cluster.sbatch={licences:matlab,partiton:debug,spank-option:x}"),
     "CL024": ("cluster=slurm", "cluster.restarts.timeout=-1"),
     "CL025": ("cluster=slurm", "cluster.restarts.preempted=-1"),
     "CL026": ("cluster=slurm", "cluster.restarts.node_failure=-1"),
@@ -52,6 +54,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL031": (*NVL72, *EXPERTS, "cluster.num_processes=64", "cluster.segment=2"),
     "CL032": (*NVL72, "cluster.nodes_per_nvlink_domain=2", *EXPERTS, "cluster.num_processes=64"),
     "CL033": ("platform=hopper", "cluster=gb200_nvl72", "cluster.num_processes=148", "job.num_prompts=5328"),
+    "CL034": (*SLURM, "cluster.num_processes=16", "cluster.segment=5"),
     "CL036": ("cluster.min_free_gpu_memory_gb=60",),
     "CL037": ("cluster.peer_access=false",),
     "CL040": ("cluster=slurm", "cluster.container_image=image.sqsh"),
@@ -129,8 +132,48 @@ def test_row_is_complete(row: Requirement) -> None:
     assert row.when.who
 
 
-def test_warnings_are_about_placement() -> None:
-    assert {row.code for row in REQUIREMENTS if row.severity is Severity.WARNING} == {"CL031", "CL032", "CL033"}
+def test_warnings_are_about_placement_and_options_that_a_plugin_may_bring() -> None:
+    warnings = {row.code for row in REQUIREMENTS if row.severity is Severity.WARNING}
+    assert warnings == {"CL027", "CL031", "CL032", "CL033"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("cluster.num_processes=76", "cluster.segment=19"), "CL030"),
+        (("cluster.segment=19",), "CL030"),
+        (("cluster.segment=3",), "CL030"),
+        (("cluster.segment=3", "cluster.nodes_per_nvlink_domain=null"), "CL034"),
+        (("cluster.segment=1",), None),
+        (("cluster.segment=1", "cluster.nodes_per_nvlink_domain=null"), None),
+    ],
+)
+def test_a_segment_is_kept_or_refused_never_dropped(words: tuple[str, ...], code: str | None) -> None:
+    assert set(violations((*NVL72, *words))) == ({code} if code else set())
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        ("partition=high", "cluster.partition=high"),
+        ("time=10", "cluster.timeout_min=10"),
+        ("job-name=mine", "job.name=mine"),
+        ("mem=200G", "cluster.mem=200G"),
+        ("time='1:00:00'", ""),
+        ("gres=gpu:8", ""),
+        ("partition='a,b'", ""),
+    ],
+)
+def test_an_option_with_a_key_hints_at_the_key_where_it_takes_the_value(entry: str, hint: str) -> None:
+    """Typed beside what was there, the hint repairs: the entry is set and then taken out."""
+    words = ["cluster=slurm", f"+cluster.sbatch.{entry}"]
+    hints = violations(words)["CL020"].finding.hints
+    assert hints == (*([hint] if hint else []), f"~cluster.sbatch.{entry.partition('=')[0]}")
+    assert "CL020" not in violations([*words, *hints])
+
+
+def test_an_option_of_a_plugin_is_left_alone() -> None:
+    assert violations(["cluster=slurm", "+cluster.sbatch.gpu-freq=high", "+cluster.sbatch.my-plugin=x"]) == {}
 
 
 def test_every_parameter_of_submitit_is_a_key_or_the_launchers_or_free() -> None:

@@ -22,6 +22,7 @@ SAME_AS_HYDRA: list[list[str]] = [
     ["+preset=zero_kl", "parallelism=tp2", "optimizer.lr=3e-4", "job.name='a b'"],
     ["model=tiny_moe", "parallelism=ep2", "parallelism.data_parallel_size=2"],
     ["+model.hf_config.rope_theta=10000.0", "model.hf_config.hidden_size=32", "~model.hf_config.head_dim"],
+    ["+cluster.sbatch.time=10", "~cluster.sbatch.time", "cluster.timeout_min=10"],
     ["++model.hf_config.hidden_size=32", "++job.seed=7", "+model.model_overrides={a:{b:[1,2]}}"],
     ["parallelism={tensor_model_parallel_size:2,sequence_parallel:true}", "force=true", "output_dir=/tmp/x"],
     ["job.name=${model.name}", "job.seed=${generation.max_tokens}", "model.seq_length=256"],

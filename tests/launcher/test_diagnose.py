@@ -75,6 +75,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "+model.hf_config.hidden_size=32": ("is there already", "model.hf_config.hidden_size=32"),
     "~model.hf_config.hidden_sise": ("not there to be removed", "near:   hidden_size", ""),
     "~model.hf_config.hidden_size=64": ("what is removed has no value", "~model.hf_config.hidden_size"),
+    "~cluster.sbatch.partition": ("not there to be removed", "leave this word out", ""),
     "~job.seed": ("cannot be removed", "job.seed=1234"),
     # values
     "zero_kl.backend=te-native": ("cannot be te-native", "valid:  te_native,", "zero_kl.backend=te_native"),
@@ -98,6 +99,18 @@ REFUSED: dict[str, tuple[str, ...]] = {
     ),
     "model.peft={dim:big}": ("model.peft.dim cannot be", "model.peft.dim=32"),
     "model.peft={dimm:3}": ("model.peft.dimm is not a key", "near:   model.peft.dim", ""),
+    "cluster.secrets=HF_TOKEN": ("cannot be HF_TOKEN", "needs:  list of str", "cluster.secrets=[HF_TOKEN]"),
+    "cluster.setup=module load x": ("needs:  list of str", "cluster.setup=[module load x]"),
+    "cluster.srun_args=--mpi=none": ("cannot be read as KEY=VALUE", 'cluster.srun_args=["--mpi=none"]'),
+    "cluster.srun_args='--mpi=none'": ("needs:  list of str", "cluster.srun_args=['--mpi=none']"),
+    "cluster.setup='a=b'": ("needs:  list of str", "cluster.setup=['a=b']"),
+    "cluster.setup=null": ("needs:  list of str", "cluster.setup=[]"),
+    "cluster.cpu_bind=numa": ("cannot be numa", "valid:  none, ldoms, cores, sockets", ""),
+    "cluster.restarts=0": (
+        "holds several keys, it cannot be 0",
+        "cluster.restarts={timeout:0,preempted:0,node_failure:0}",
+    ),
+    "sweep.zip=[optimizer.lr,job.seed]": ("is a word of a sweep", "-m", ""),
     "job.name=None": ("the text None", "use null", "job.name=null"),
     "parallelism.expert_tensor_parallel_size=None": ("use null", "parallelism.expert_tensor_parallel_size=null"),
     "parallelism.tensor_model_parallel_size=None": ("the text None", "parallelism.tensor_model_parallel_size=1"),
@@ -193,7 +206,31 @@ BROKEN_FILES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
         ["parallelism=typed"],
         ("conf/parallelism/typed.yaml: parallelism.tensor_model_parallel_size is refused", "two", "needs:  int"),
     ),
-    "parallelism/notyaml.yaml": ("a: [1\n", ["parallelism=notyaml"], ("notyaml.yaml", "line 2")),
+    "parallelism/notyaml.yaml": (
+        "a: [1\n",
+        ["parallelism=notyaml"],
+        ("error: conf/parallelism/notyaml.yaml: line 2 is no YAML", "why:    expected"),
+    ),
+    "cluster/far.yaml": (
+        "kind: slurm\nfrobnicate: 3\n",
+        ["cluster=far"],
+        ("conf/cluster/far.yaml: cluster.frobnicate is not a key", "valid:  cluster.", "cluster.partition"),
+    ),
+    "cluster/empty.yaml": (
+        "",
+        ["cluster=empty"],
+        ("cluster.kind is required and not set", "file:   conf/cluster/empty.yaml does not set it"),
+    ),
+    "cluster/list.yaml": (
+        "- kind: slurm\n",
+        ["cluster=list"],
+        ("conf/cluster/list.yaml: cluster is of type list, lines of KEY: VALUE are needed", "valid:  cluster.kind,"),
+    ),
+    "cluster/number.yaml": (
+        "kind: slurm\nrestarts: 3\n",
+        ["cluster=number"],
+        ("conf/cluster/number.yaml: cluster.restarts is of type int,", "valid:  cluster.restarts.timeout,"),
+    ),
     "preset/lost.yaml": (
         "# @package _global_\ndefaults:\n  - override /model: tinny\n",
         ["+preset=lost"],
@@ -227,6 +264,7 @@ def test_a_broken_file_is_named(name: str, tmp_path: Path) -> None:
     text = refused(words, conf=conf)
     for fragment in fragments:
         assert fragment in text
+    assert "object_type" not in text
 
 
 def test_a_broken_file_is_told_beside_a_refused_word(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 import pytest
 
+from launcher.__main__ import main
 from launcher.compose import compose
-from launcher.errors import ConfigError
+from launcher.errors import ConfigError, ExitCode
 from launcher.explain import explain_code, explain_key, field_docstring
 from launcher.keys import keys_of
 from launcher.node_tables import tables
 from launcher.requirement import Condition, Equals, OneOf, Requirement, Severity
+from launcher.sweep.expand import EXAMPLES
 
 SIZE = "parallelism.tensor_model_parallel_size"
 RULES = (
@@ -135,6 +137,19 @@ def test_a_row_about_a_node_in_full(code: str) -> None:
 def test_an_unknown_code_is_refused_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"no rule is called XY02\n  near:   XY002"):
         explain_code("XY02", rules=RULES)
+
+
+@pytest.mark.parametrize("word", EXAMPLES)
+def test_the_words_of_a_sweep_are_explained(word: str) -> None:
+    text = explain_key(word, composed=compose([]), rules=RULES)
+    assert text.startswith(f"{word}, a word of a sweep (-m)\n  about:   ")
+    assert EXAMPLES[word] in text
+
+
+@pytest.mark.parametrize("code", ["CL010", "cl010"])
+def test_the_verb_takes_a_code_in_any_case(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", code]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("error[CL010]: cluster.nodes\n")
 
 
 def test_every_field_has_a_docstring() -> None:

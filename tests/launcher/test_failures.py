@@ -12,6 +12,7 @@ import pytest
 
 from launcher.errors import ExitCode
 from launcher.files import read_json
+from launcher.steps import read_steps
 from tests.launcher.runs import QUICK, is_running, launch, only_attempt, processes_in, start, wait_for_stage
 
 pytestmark = pytest.mark.slow
@@ -67,6 +68,47 @@ def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
     text, _ = process.communicate(timeout=60)
     assert process.returncode == ExitCode.EXPERIMENT
     assert "interrupted" in text
+    assert not is_running(rank.pid)
+    assert not processes_in(tmp_path)
+
+
+def test_sigterm_has_the_ranks_save_and_end(tmp_path: Path) -> None:
+    process = start("job=train", "job.num_steps=2000", "checkpoint=save", f"output_dir={tmp_path}")
+    (rank,) = wait_for_stage(tmp_path, stage='"done": 1, "total": 2000')
+    process.send_signal(signal.SIGTERM)
+    text, _ = process.communicate(timeout=60)
+    attempt = only_attempt(tmp_path)
+    step = read_steps(attempt.steps)[-1].step
+    assert process.returncode == ExitCode.INTERRUPTED, text
+    assert f"interrupted by SIGTERM after step {step}, saved" in text
+    assert (attempt.saves / f"iter_{step:07d}" / "complete.json").exists()
+    outcome = read_json(attempt.outcome)
+    assert (outcome["state"], outcome["exit_code"]) == ("cancelled", ExitCode.INTERRUPTED)
+    assert not is_running(rank.pid)
+    assert not processes_in(tmp_path)
+
+
+def test_a_closed_terminal_ends_ranks_that_have_nothing_to_save(tmp_path: Path) -> None:
+    process = start(f"output_dir={tmp_path}")
+    (rank,) = wait_for_stage(tmp_path, stage="load libraries")
+    process.send_signal(signal.SIGHUP)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.EXPERIMENT, text
+    assert read_json(only_attempt(tmp_path).outcome)["state"] == "cancelled"
+    assert not is_running(rank.pid)
+    assert not processes_in(tmp_path)
+
+
+def test_ranks_of_a_killed_launcher_are_no_secret(tmp_path: Path) -> None:
+    process = start(f"output_dir={tmp_path}")
+    (rank,) = wait_for_stage(tmp_path, stage="load libraries")
+    process.kill()
+    process.wait()  # its output stays open: submitit's controller has it too
+    assert is_running(rank.pid)
+    assert "its ranks go on" in launch("status", f"output_dir={tmp_path}").text
+    assert launch(f"output_dir={tmp_path}").code == ExitCode.SUBMISSION
+    assert "cancelled" in launch("cancel", "latest", f"output_dir={tmp_path}").text
+    process.communicate(timeout=60)
     assert not is_running(rank.pid)
     assert not processes_in(tmp_path)
 

@@ -117,18 +117,68 @@ def test_names_that_a_person_may_type(tmp_path: Path) -> None:
     for name in ("latest", "18_3"):
         assert select_one(name, outputs=outputs, wanted=lambda _: True, what="x") == new
     assert newest_attempts(outputs) == [old, new]
-    with pytest.raises(ConfigError, match="there:  old-0123abcd, new-0123abcd"):
+    with pytest.raises(ConfigError, match=r"no run is called 19 in \S+, of 2 run\(s\)\n  near:   17, "):
         select_one("19", outputs=outputs, wanted=lambda _: True, what="x")
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "said"),
+    [
+        ("", "", r"attempt_1 does not have a report yet\nhint: python -m launcher status "),
+        ("cancelled", "", "attempt_1 was cancelled before it had a report"),
+        ("failed", "error: x\ny", r"attempt_1 failed before it had a report\n  why:    error: x$"),
+        ("finished", "", "attempt_1 has finished without a report"),
+    ],
+)
+def test_a_run_that_lacks_something_is_said_to_be_there(state: str, error: str, said: str, tmp_path: Path) -> None:
+    paths = attempt(tmp_path, name="run", kind=ClusterKind.slurm, job="13")
+    if state:
+        write_outcome(paths, state=state, exit_code=5, error=error)
+    for name in ("13", "latest", "run-0123abcd"):
+        with pytest.raises(ConfigError, match=said):
+            select_one(name, outputs=Outputs(tmp_path), wanted=lambda _: False, what="a report")
+
+
+def test_of_many_runs_the_three_nearest_are_named(tmp_path: Path) -> None:
+    for name in ("train", "mismatch", "setup", "other", "import"):
+        attempt(tmp_path, name=name)
+    with pytest.raises(ConfigError, match=r"of 5 run\(s\)\n  near:   train-0123abcd, \S+, \S+$"):
+        select_one("trian-0123abcd", outputs=Outputs(tmp_path), wanted=lambda _: True, what="x")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "--jsn"), "error: --jsn is no flag of this verb\nhint: --json\n"),
+        (("status", "-m"), "error: -m is no flag of this verb\n"),
+        (("cancel", "--all"), "error: --all is no flag of this verb\n"),
+        (("report", "--json"), "error: --json is no flag of this verb\n"),
+    ],
+)
+def test_flags_are_not_taken_for_runs(words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == ExitCode.CONFIG
+    assert capsys.readouterr().err.startswith(said)
 
 
 def test_logs_of_a_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = attempt(tmp_path, name="run", job="4")
+    write_json(paths.plan, data={"layout": {"world_size": 2}})
     paths.logs.mkdir()
     paths.log("4", rank=1).write_text("what rank 1 printed\n")
     write_outcome(paths, state="finished", exit_code=0)
     assert main(["logs", "-f", "latest", "rank=1", f"output_dir={tmp_path}"]) == ExitCode.OK
     assert capsys.readouterr().out == "what rank 1 printed\n"
     assert main(["logs", "latest", "rank=x", f"output_dir={tmp_path}"]) == ExitCode.CONFIG
+
+
+@pytest.mark.parametrize(("num_ranks", "there"), [(1, "there is rank 0 only"), (4, "there are ranks 0 to 3")])
+def test_logs_of_a_rank_that_the_run_has_not(
+    num_ranks: int, there: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = attempt(tmp_path, name="run")
+    write_json(paths.plan, data={"layout": {"world_size": num_ranks}})
+    assert main(["logs", "latest", "rank=7", f"output_dir={tmp_path}"]) == ExitCode.CONFIG
+    assert f"error: rank=7, {there}\n" in capsys.readouterr().err
 
 
 def test_what_is_over_is_not_cancelled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "ZK066": (*HUB, "generation.mamba_inference_ssm_states_dtype=bfloat16"),
     "ZK067": (GPU, "generation.block_size_tokens=32"),
     "ZK068": (HOPPER, "generation=graphs", "generation.num_cuda_graphs=16"),
+    "ZK069": (HOPPER, "generation=graphs", "generation.inference_cuda_graph_scope=block"),
     "ZK070": (CPU, "zero_kl.backend=none"),
     "ZK071": ("platform=hopper", "zero_kl.backend=cpu_reference"),
     "ZK072": ("zero_kl.backend=te_native",),
@@ -195,6 +196,18 @@ def test_batch_invariant_mode_alone_is_held_to_what_megatron_asserts() -> None:
 def test_moe_rows_spare_a_dense_model_and_hold_for_an_unknown_one() -> None:
     assert violations([GPU, "moe.moe_permute_fusion=true"]) == {}
     assert errors([*HUB, "moe.moe_permute_fusion=true"]) == {"ZK031"}
+
+
+def test_graphs_on_the_cpu_are_the_platforms_to_refuse() -> None:
+    assert violations([CPU, "generation=graphs"]) == {}
+
+
+@pytest.mark.parametrize(("requests", "whole"), [(100, 128), (128, 128), (1, 64)])
+def test_captured_sizes_are_rounded_up_to_whole_tiles(requests: int, whole: int) -> None:
+    words = [HOPPER, "generation=graphs", "generation.num_cuda_graphs=16", f"generation.max_requests={requests}"]
+    hints = violations(words)["ZK068"].finding.hints
+    assert hints[0] == f"generation.num_cuda_graphs={whole // 64}"
+    assert (f"generation.max_requests={whole}" in hints) == (requests != whole)
 
 
 @pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row.code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from launcher.requirement import Check, Condition, Equals, Finding, OneOf, Requirement, Subject, Want, show
+from launcher.requirement import Check, Condition, Equals, Finding, OneOf, Requirement, Severity, Subject, Want, show
 from launcher.schema import Dtype, PlatformKind
 from launcher.schema.generation import (
     CudaGraphSizingDistribution,
@@ -18,7 +18,7 @@ from launcher.schema.performance import CudaGraphImpl
 from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU, ZERO_KL_HOPPER
 from zero_kl.requirements.kernels import ROW_MULTIPLE
 
-NO_GRAPHS = ZERO_KL & Condition(
+NO_GRAPHS = ZERO_KL_GPU & Condition(
     who="zero-KL",
     text="platform is not hopper",
     test=lambda s: s.config.platform.kind is not PlatformKind.hopper,
@@ -30,6 +30,12 @@ GRAPHS = ZERO_KL_HOPPER & Condition(
     who="zero-KL",
     text="generation.cuda_graph_impl is not none",
     test=lambda s: s.config.generation.cuda_graph_impl is not CudaGraphImpl.none,
+)
+
+BLOCK_GRAPHS = GRAPHS & Condition(
+    who="zero-KL",
+    text="generation.inference_cuda_graph_scope is block",
+    test=lambda s: s.config.generation.inference_cuda_graph_scope is InferenceCudaGraphScope.block,
 )
 
 
@@ -46,7 +52,7 @@ def _whole_tiles(subject: Subject) -> Finding | None:
 
 
 def _sizes_finding(generation: GenerationConfig, *, arithmetic: str) -> Finding:
-    most = max(ROW_MULTIPLE, generation.max_requests // ROW_MULTIPLE * ROW_MULTIPLE)
+    most = max(ROW_MULTIPLE, math.ceil(generation.max_requests / ROW_MULTIPLE) * ROW_MULTIPLE)
     return Finding(
         found=show(generation.num_cuda_graphs),
         wanted=f"captured sizes that are multiples of {ROW_MULTIPLE} rows",
@@ -213,11 +219,22 @@ ENGINE: tuple[Requirement, ...] = (
         key="generation.num_cuda_graphs",
         want=Check(text=f"graphs of whole tiles of {ROW_MULTIPLE} rows", test=_whole_tiles),
         when=GRAPHS,
-        why="a graph of 1 or 2 rows has GEMMs of other kernels than a row in training: of requests decoded one at a "
-        "time 71 of 256 log-probabilities were equal (dense; 115 with experts). Without graphs the engine fills "
-        "each step up to 64 rows by itself",
+        why=f"rows that fill no whole tiles of {ROW_MULTIPLE} may go through GEMMs of other kernels than a row in "
+        "training: in graphs of 1 and 2 rows 71 of 256 log-probabilities were equal (dense; 115 with experts). "
+        "Without graphs the engine fills each step up to 64 rows by itself",
         source=f"{MEASURED}; megatron-core 0.19.2 inference/batch_dimensions_utils.py",
         reads=("generation.max_requests", "generation.cuda_graph_sizing_distribution", "generation.cuda_graph_impl"),
+    ),
+    Requirement(
+        code="ZK069",
+        key="generation.inference_cuda_graph_scope",
+        want=Equals(InferenceCudaGraphScope.layer),
+        when=BLOCK_GRAPHS,
+        severity=Severity.WARNING,
+        why="one graph of all layers was measured exact on models of two layers only; graphs of a layer each also at "
+        "full depth",
+        source=f"docs/measurements/2026-11-30-h200-kernels.md: {MEASURED}",
+        reads=("generation.cuda_graph_impl",),
     ),
     _row(
         "ZK066",

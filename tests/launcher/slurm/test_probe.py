@@ -13,6 +13,7 @@ from launcher.keys import keys_of
 from launcher.slurm import probe
 from launcher.slurm.probe import Answers, ask_cluster, read_facts
 from launcher.slurm.profile import Fact, profile_name, profile_text, render_facts, write_profile
+from launcher.slurm.queue import UnreachableError
 from tests.launcher.runs import ROOT
 from tests.plugin_golden import Golden
 
@@ -111,7 +112,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         write_profile(tmp_path / "none" / "mine.yaml", text="", force=False)
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "-m", "a.b"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "a b", "-m", "a.b", "7", "1e5", "true", "null", "inf"])
 def test_names_that_hydra_could_not_read(name: str) -> None:
     with pytest.raises(ConfigError, match="is no name of a profile"):
         profile_name(name)
@@ -121,6 +122,35 @@ def test_names_that_hydra_could_not_read(name: str) -> None:
 def test_words_that_mean_nothing(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="probe takes a name"):
         probe.probe(words)
+
+
+@pytest.mark.parametrize("name", ["mine", "h200", "7b", "null_", "big-one"])
+def test_names_that_hydra_reads(name: str) -> None:
+    assert profile_name(name) == name
+
+
+def test_a_controller_that_is_down_is_asked_once(tmp_path: Path) -> None:
+    """Every program waits for it, most of a minute each."""
+    asked: list[str] = []
+
+    def ask(*command: str) -> str:
+        asked.append(command[0])
+        raise UnreachableError("error: scontrol failed: Unable to contact slurm controller (connect failure)")
+
+    with pytest.raises(SubmissionError, match=r"Unable to contact .*\nhint: is Slurm's controller up"):
+        ask_cluster(ask, ports=tmp_path / "none")
+    assert asked == ["scontrol"]
+
+
+def test_accounts_that_do_not_answer_stop_nothing(tmp_path: Path) -> None:
+    """They are another daemon's."""
+
+    def ask(*command: str) -> str:
+        if command[0] == "sacctmgr":
+            raise UnreachableError("error: sacctmgr did not answer within 30 s")
+        return HERE.partitions if command[0] == "sinfo" else HERE.config
+
+    assert ask_cluster(ask, ports=tmp_path / "none").silent == ("sacctmgr did not answer within 30 s",)
 
 
 def test_a_laptop_has_no_slurm() -> None:

@@ -41,7 +41,8 @@ SQUEUE = """#!/bin/sh
 name=$(echo "$*" | sed -n 's/.*--name=//p')
 while read -r id its last; do
   if [ -n "$name" ]; then [ "$its" != "$name" ] || echo "$id"; continue; fi
-  for i in $(seq 0 "$last"); do echo "${{id}}_$i|PENDING|(Priority)"; done
+  [ -n "$last" ] || echo "$id|PENDING|(Priority)"
+  for i in $(seq 0 "${{last:--1}}"); do echo "${{id}}_$i|PENDING|(Priority)"; done
 done < {folder}/queue
 """
 

@@ -101,8 +101,23 @@ def test_exclusions_leave_out_and_are_counted() -> None:
         (("sweep.zip=job.seed",), r"cannot be read as a list\nhint: 'sweep.zip="),
         (("sweep.exclude=[1]",), "cannot be read as a list"),
         (("job.seed=1,2", "sweep.zip=[job.seed,optimizer.lr]"), "names optimizer.lr, which has no list of values"),
-        (("job.seed=1,2", "optimizer.lr=1,2,3", "sweep.zip=[job.seed,optimizer.lr]"), "job.seed has 2 values"),
-        (("job.seed=1,2", "sweep.exclude=[{job.seed:3}]"), "names job.seed=3, no point has that"),
+        (
+            ("optimizer.lr=1,2", "job.seed=1,2", "sweep.zip=[optimizer.lrr,job.seed]"),
+            r"names optimizer.lrr, which .*\nhint: 'sweep.zip=\[optimizer.lr,job.seed\]'",
+        ),
+        (
+            ("job.seed=1,2", "optimizer.lr=1,2,3", "sweep.zip=[job.seed,optimizer.lr]"),
+            "job.seed has 2 values.*\nhint: optimizer.lr=1,2$",
+        ),
+        (
+            ("parallelism=tp2,pp2", "job.seed=1,2", "sweep.exclude=[{parallelism:pp22,job.seed:2}]"),
+            r"names job.seed=2 parallelism=pp22, .*\nhint: 'sweep.exclude=\[{job.seed:2,parallelism:pp2}\]'",
+        ),
+        (
+            ("job.seed=1,2", "sweep.exclude=[{job.seed:1},{job.seed:2}]"),
+            "sweep.exclude leaves none of the 2 points\nhint: ",
+        ),
+        (("job.seed=1", "sweep.exclude=[{job.seed:1}]"), "names job.seed=1, no point has that$"),
     ],
 )
 def test_what_cannot_be_expanded_is_refused(words: tuple[str, ...], said: str) -> None:

@@ -1,6 +1,7 @@
 """A sweep's page: whole, self-contained, with every point and a link to its run."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,21 @@ def test_ticks_are_round_and_values_are_between_them(name: str, values: tuple[fl
     assert [label for _, label in panel.ticks] == labels
     low, high = panel.ticks[0][0], panel.ticks[-1][0]
     assert all(high - 0.01 <= mark.y <= low + 0.01 for mark in panel.marks)
+
+
+def test_pruned_points_and_duplicates_have_no_place_in_the_plots() -> None:
+    """The marks are as far apart as they are without them, and each place has its own point's number."""
+    first, second, third = results_of(LOSS, 1.0, 2.0, 3.0)
+    pruned, twin = (replace(r.point, number=n) for r, n in ((first, 4), (second, 5)))
+    others = [
+        replace(first, point=replace(pruned, reasons=("x",)), figures={}),
+        replace(second, point=replace(twin, twin=1), figures={}),
+    ]
+    plot = panels.plot([first, *others, second, third])
+    assert [label for _, label in plot.numbers] == ["1", "2", "3"]
+    assert [mark.x for mark in plot.panels[0].marks] == [x for x, _ in plot.numbers]
+    assert plot == panels.plot([first, second, third])
+    assert panels.plot(others).panels == ()
 
 
 @pytest.mark.parametrize(("number", "colours"), [(1, 1), (3, 3), (9, 1)])

@@ -8,11 +8,11 @@ from rich.console import Console
 from launcher.__main__ import main
 from launcher.errors import ExitCode
 from launcher.outcome import write_outcome
-from launcher.paths import AttemptPaths, Outputs, SweepPaths
+from launcher.paths import AttemptPaths, Outputs, RunPaths, SweepPaths
 from launcher.records import ProgressWriter
 from launcher.steps import StepRecord, append_step
-from launcher.sweep.record import PointRecord, SweepRecord, read_sweep, write_sweep
-from launcher.sweep.results import Result, read_results, render_notes, render_results, worst
+from launcher.sweep.record import PointRecord, SweepRecord, attempt_of, read_sweep, write_sweep
+from launcher.sweep.results import LOSS, Result, read_results, render_notes, render_results, worst
 from tests.launcher.runs import QUICK, launch
 
 REASON = "error[PL012]: parallelism.expert_model_parallel_size is 2, a dense model needs 1\n  why:    it has no experts"
@@ -103,6 +103,32 @@ def test_the_verbs_take_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert [row.split()[0] for row in rows[1:5]] == [f"train-tiny-{n}/1" for n in (1, 2, 3, 4)]
     assert main(["cancel", str(folder)]) == ExitCode.OK
     assert main(["report", str(folder), "latest", f"output_dir={moved}"]) == ExitCode.CONFIG
+
+
+def test_a_cancelled_training_point_has_its_last_loss(tmp_path: Path) -> None:
+    """What a full disk left of its last line is no step."""
+    outputs = Outputs(tmp_path)
+    attempt = ended(outputs, digest="1", state="cancelled", code=5, loss=3.0)
+    with attempt.steps.open("a") as file:
+        file.write('{"step": 3, "lo')
+    sweep = outputs.sweep("0123abcd")
+    sweep.root.mkdir(parents=True)
+    point = PointRecord(number=1, words=(), state="submitted", attempt=str(attempt.root.relative_to(tmp_path)))
+    write_sweep(sweep, record=SweepRecord(fixed=(), num_excluded=0, points=(point,)))
+    write_outcome(attempt, state="cancelled", exit_code=5)
+    (result,) = read_results(sweep)
+    assert (result.state, result.figures[LOSS], result.note) == ("cancelled", 1.5, "its last step was 2")
+
+
+def test_the_newest_attempt_is_the_points_unless_the_recorded_one_has_finished(tmp_path: Path) -> None:
+    sweep = a_sweep(tmp_path)
+    points = read_sweep(sweep).points
+    for point in points[:3:2]:
+        found = attempt_of(point, sweep=sweep)
+        assert found is not None
+        RunPaths(found.root.parent).new_attempt()
+    numbers = [attempt.number for point in points if (attempt := attempt_of(point, sweep=sweep)) is not None]
+    assert numbers == [1, 1, 2, 1]
 
 
 @pytest.mark.slow
