@@ -17,6 +17,9 @@ from string import Template
 HERE = Path(__file__).resolve().parent
 NODES = tuple(f"node{n}" for n in range(1, 5))
 NUM_GPUS, NUM_CPUS, MEMORY_MB = 8, 16, 64000
+_SHELL = dict(os.environ)
+"""As it is before any test runs: Megatron-Bridge exports NVTE_* of the process that it builds a model in."""
+
 _WAIT_S = 60.0
 _FIRST_PORT = 16800
 
@@ -39,8 +42,8 @@ class Cluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a submitting shell exports."""
-        return {"SLURM_CONF": str(self._conf)}
+        """What a shell of the cluster exports."""
+        return {**_SHELL, "SLURM_CONF": str(self._conf)}
 
     @property
     def small_disk(self) -> Path:
@@ -95,7 +98,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End what was started, by process: jobs first, then whatever is left on the nodes, then the daemons."""
-        subprocess.run(["scancel", "--me"], env=self._env(), check=False, timeout=30)
+        subprocess.run(["scancel", "--me"], env=self.environment, check=False, timeout=30)
         for node in NODES:
             for pid in (*self.processes_of(node), *self._pid(f"slurmd.{node}")):
                 _kill(pid)
@@ -170,24 +173,23 @@ class Cluster:
             "grant all on slurm_acct_db.* to slurm@'127.0.0.1'",
         )
 
-    def _env(self) -> dict[str, str]:
-        return {**os.environ, **self.environment}
-
     def _run(self, *command: str) -> str:
         """Output goes to a file and not to a pipe: a daemon would keep the pipe open."""
         log = self.folder / "log" / f"{Path(command[0]).name}.out"
         with log.open("ab") as file:
-            done = subprocess.run(command, env=self._env(), stdout=file, stderr=file, check=False, timeout=_WAIT_S)
+            done = subprocess.run(command, env=self.environment, stdout=file, stderr=file, check=False, timeout=_WAIT_S)
         assert done.returncode == 0, f"{' '.join(command)}: {log.read_text()[-2000:]}"
         return log.read_text()
 
     def _answers(self, *command: str) -> bool:
-        done = subprocess.run(command, env=self._env(), capture_output=True, check=False, timeout=_WAIT_S)
+        done = subprocess.run(command, env=self.environment, capture_output=True, check=False, timeout=_WAIT_S)
         return done.returncode == 0
 
     def _all_idle(self) -> bool:
         command = ("sinfo", "--noheader", "--Node", "--partition=debug", "--format=%T")
-        done = subprocess.run(command, env=self._env(), capture_output=True, text=True, check=False, timeout=_WAIT_S)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=_WAIT_S
+        )
         return done.stdout.split() == ["idle"] * len(NODES)
 
     def _pid_file(self, name: str) -> Path:

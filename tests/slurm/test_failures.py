@@ -4,7 +4,6 @@ The ranks of these runs never come to Megatron, so they are quick, and several a
 """
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -69,7 +68,7 @@ def start(cluster: Cluster) -> Iterator[Start]:
         outputs = folder / "outputs" if outputs is None else outputs
         python = f"cluster.python={interpreter(folder, line=line)}"
         command = [sys.executable, "-m", "launcher", *words, "cluster.wait=true", python, f"output_dir={outputs}"]
-        environment = {**os.environ, **cluster.environment}
+        environment = dict(cluster.environment)
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

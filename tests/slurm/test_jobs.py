@@ -1,7 +1,6 @@
 """Runs on a real Slurm: what is submitted, what the ranks see, how each end reads in exit code, sacct and status."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -30,7 +29,7 @@ WORDS = (*QUICK, "cluster=slurm")
 
 def run(cluster: Cluster, *command: str, **exported: str) -> Done:
     """A command in a shell of the cluster, to its end."""
-    environment = {**os.environ, **cluster.environment, **exported}
+    environment = {**cluster.environment, **exported}
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=_END_S
     )
@@ -193,7 +192,7 @@ def test_a_cancelled_job(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_job_that_somebody_else_cancels(cluster: Cluster, tmp_path: Path) -> None:
     """Its script outlives the signal and writes the outcome, or else the launcher that waits learns it from Slurm."""
-    environment = {**os.environ, **cluster.environment}
+    environment = dict(cluster.environment)
     command = [sys.executable, "-m", "launcher", *WORDS, "cluster.wait=true", f"output_dir={tmp_path}"]
     waiting = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     wait_until(lambda: bool(list(tmp_path.glob("*/attempt_1/ranks/rank_0.json"))), what="rank")
