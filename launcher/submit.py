@@ -115,9 +115,8 @@ def start_local(paths: AttemptPaths, *, plan: Plan) -> Job[None]:
         stderr_to_stdout=True,
     )
     payload: Callable[[str], None] = run_rank
-    before = signal.signal(
-        signal.SIGHUP, signal.SIG_IGN
-    )  # inherited: of a closed terminal the launcher tells the ranks
+    # The ranks inherit it: of a terminal that is closed the launcher tells them.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         job = executor.submit(payload, str(paths.root.resolve()))
         write_submission(paths, cluster=ClusterKind.local, job=job.job_id)
