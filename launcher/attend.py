@@ -12,11 +12,12 @@ from pathlib import Path
 
 from launcher.errors import ConfigError, ExitCode
 from launcher.files import read_json
-from launcher.local import end_processes, goes_on, processes_here
+from launcher.going import going
+from launcher.local import end_processes
 from launcher.outcome import write_outcome
 from launcher.paths import AttemptPaths
 from launcher.selection import newest_attempts, outputs_among, select_one, select_several
-from launcher.slurm.queue import cancel_jobs, job_states
+from launcher.slurm.queue import cancel_jobs
 from launcher.status import render_rows, rows_of, to_json
 from launcher.submission import Submission, read_submission
 
@@ -49,7 +50,7 @@ def show_logs(words: Sequence[str]) -> ExitCode:
     offset = _print_from(log, offset=0)
     if "-f" in words:
         with suppress(KeyboardInterrupt):  # the person has seen enough; the run goes on
-            _follow(log, offset=offset, paths=paths, submission=submission)
+            _follow(log, offset=offset, paths=paths)
     return ExitCode.OK
 
 
@@ -73,22 +74,16 @@ def _print_from(log: Path, *, offset: int) -> int:
         return file.tell()
 
 
-def _follow(log: Path, *, offset: int, paths: AttemptPaths, submission: Submission) -> None:
+def _follow(log: Path, *, offset: int, paths: AttemptPaths) -> None:
     asked = time.monotonic()
     while not paths.outcome.exists():
         offset = _print_from(log, offset=offset)
         if time.monotonic() - asked > _ASK_S:
             asked = time.monotonic()
-            if not _is_on(paths, submission=submission):
+            if not going([paths]):
                 break
         time.sleep(_POLL_S)
     _print_from(log, offset=offset)
-
-
-def _is_on(paths: AttemptPaths, *, submission: Submission) -> bool:
-    if submission.is_slurm:
-        return job_states([submission.job])[submission.job].is_active
-    return goes_on(paths, submission=submission, processes=processes_here())
 
 
 def cancel(words: Sequence[str]) -> ExitCode:
@@ -97,32 +92,20 @@ def cancel(words: Sequence[str]) -> ExitCode:
     if not names:
         raise ConfigError("error: cancel needs a run\nhint: python -m launcher cancel latest")
     chosen = select_several(names, outputs=outputs, wanted=_was_submitted, what="a job")
-    going = _going(chosen)
-    cancel_jobs([submission.job for submission in going.values() if submission.is_slurm])
+    on = going(chosen)
+    cancel_jobs([submission.job for submission in on.values() if submission.is_slurm])
     for paths in chosen:
-        if paths in going:
-            _record_end(paths, submission=going[paths])
-        print(f"{'cancelled' if paths in going else 'over already'}: {paths.root}")
+        if paths in on:
+            _record_end(paths, submission=on[paths])
+        print(f"{'cancelled' if paths in on else 'over already'}: {paths.root}")
     return ExitCode.OK
-
-
-def _going(attempts: Sequence[AttemptPaths]) -> dict[AttemptPaths, Submission]:
-    """Those that are on, and who runs them. One question to Slurm for all of them."""
-    found = {a: s for a in attempts if not a.outcome.exists() and (s := read_submission(a)) is not None}
-    states, processes = job_states(s.job for s in found.values() if s.is_slurm), processes_here()
-    return {
-        a: s
-        for a, s in found.items()
-        if (states[s.job].is_active if s.is_slurm else goes_on(a, submission=s, processes=processes))
-    }
 
 
 def _record_end(paths: AttemptPaths, *, submission: Submission) -> None:
     """A local run's launcher has its ranks save and end, and writes the outcome itself; ranks without one are ended."""
     if not submission.is_slurm and submission.launcher_lives:
-        os.kill(
-            submission.pid, signal.SIGTERM
-        )  # not SIGINT: a launcher that a script put into the background ignores it
+        # Not SIGINT: a launcher that a script put into the background ignores it.
+        os.kill(submission.pid, signal.SIGTERM)
         return
     if not submission.is_slurm:
         end_processes(paths)

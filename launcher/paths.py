@@ -23,6 +23,11 @@ class AttemptPaths:
         return int(match.group(1))
 
     @property
+    def run(self) -> RunPaths:
+        """The run that this is an attempt at."""
+        return RunPaths(self.root.parent)
+
+    @property
     def resolved(self) -> Path:
         """The frozen configuration: all that the worker reads."""
         return self.root / "resolved.yaml"

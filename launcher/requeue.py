@@ -15,7 +15,7 @@ from dataclasses import replace
 from launcher.errors import ConfigError, ExitCode, LauncherError, SubmissionError
 from launcher.gates import check_machine
 from launcher.outcome import read_outcome
-from launcher.paths import AttemptPaths, Outputs, RunPaths, SweepPaths
+from launcher.paths import AttemptPaths, Outputs, SweepPaths
 from launcher.resolved import load_resolved
 from launcher.schema import RunConfig
 from launcher.secrets import check_secrets
@@ -61,7 +61,7 @@ def _requeue_together(configs: Mapping[AttemptPaths, RunConfig], *, sweep: Sweep
 def _requeue_one_by_one(configs: Mapping[AttemptPaths, RunConfig]) -> None:
     for paths, config in configs.items():
         attempt = repeat_attempt(paths, config=config)
-        job = start_slurm(attempt, config=avoiding(config, run=RunPaths(paths.root.parent))).job_id
+        job = start_slurm(attempt, config=avoiding(config, run=paths.run)).job_id
         print(f"submitted job {job}: {attempt.root}\nlog: {attempt.log(job, rank=0)}")
 
 
@@ -73,14 +73,14 @@ def _one_of_each_run(attempts: Sequence[AttemptPaths]) -> list[AttemptPaths]:
 
 def _adopt(chosen: Sequence[AttemptPaths], *, outputs: Outputs) -> None:
     """A launcher that was killed may have queued a run in an array that it could not record."""
-    for run in dict.fromkeys(RunPaths(paths.root.parent) for paths in chosen):
+    for run in dict.fromkeys(paths.run for paths in chosen):
         if read_submission(run.attempts()[-1]) is None:
             adopt_orphans(outputs, run=run)
 
 
 def _left(chosen: Sequence[AttemptPaths]) -> list[AttemptPaths]:
     """Those that may be queued again; the others are said. Raises what is wrong where none is left."""
-    running = running_attempts(RunPaths(paths.root.parent) for paths in chosen)
+    running = running_attempts(paths.run for paths in chosen)
     refusals = {paths: _refusal(paths, running=running) for paths in chosen}
     left = [paths for paths, refusal in refusals.items() if refusal is None]
     refused = [refusal for refusal in refusals.values() if refusal is not None]
@@ -95,7 +95,7 @@ def _left(chosen: Sequence[AttemptPaths]) -> list[AttemptPaths]:
 
 def _refusal(paths: AttemptPaths, *, running: Mapping[str, AttemptPaths]) -> LauncherError | None:
     """Why a run is not to be queued again; None where it may be."""
-    submission, run = read_submission(paths), RunPaths(paths.root.parent)
+    submission, run = read_submission(paths), paths.run
     assert submission is not None, "selected by having one"
     if not submission.is_slurm:
         return ConfigError(f"error: {paths.root} ran on this machine, not on Slurm\nhint: {_words(paths)}")

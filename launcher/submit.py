@@ -12,7 +12,7 @@ from submitit import Job, LocalExecutor
 from launcher.compose import Composed
 from launcher.errors import ExitCode, SubmissionError
 from launcher.files import read_json, write_json, write_text
-from launcher.local import goes_on, processes_here
+from launcher.going import going
 from launcher.outcome import read_outcome, write_outcome
 from launcher.paths import AttemptPaths, Outputs, RunPaths
 from launcher.plan import Plan
@@ -21,9 +21,8 @@ from launcher.resolved import dump_resolved
 from launcher.schema import RunConfig
 from launcher.schema.cluster import ClusterKind
 from launcher.slurm.code import copy_code
-from launcher.slurm.queue import job_states
 from launcher.slurm.submission import submit_slurm
-from launcher.submission import read_submission, write_submission
+from launcher.submission import write_submission
 from launcher.worker import run_rank
 
 
@@ -48,14 +47,8 @@ def running_attempt(run: RunPaths) -> AttemptPaths | None:
 
 def running_attempts(runs: Iterable[RunPaths]) -> dict[str, AttemptPaths]:
     """The running attempt of each run that has one, by the run's folder. One question to Slurm for all of them."""
-    attempts = [(run, attempt) for run in runs for attempt in run.attempts() if not attempt.outcome.exists()]
-    found = [(run, attempt, s) for run, attempt in attempts if (s := read_submission(attempt))]
-    states, processes = job_states(s.job for _, _, s in found if s.is_slurm), processes_here()
-    return {
-        str(run.root): attempt
-        for run, attempt, s in reversed(found)
-        if (states[s.job].is_active if s.is_slurm else goes_on(attempt, submission=s, processes=processes))
-    }
+    on = going(attempt for run in runs for attempt in run.attempts())
+    return {str(attempt.run.root): attempt for attempt in reversed(on)}
 
 
 def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
@@ -75,7 +68,7 @@ def write_attempt(composed: Composed, *, plan: Plan) -> AttemptPaths:
 def repeat_attempt(paths: AttemptPaths, *, config: RunConfig) -> AttemptPaths:
     """Make the next attempt of the same run, with this configuration. Raises SubmissionError as `write_attempt`."""
     try:
-        attempt = RunPaths(paths.root.parent).new_attempt()
+        attempt = paths.run.new_attempt()
         write_text(attempt.resolved, text=dump_resolved(config))
         write_text(attempt.overrides, text=paths.overrides.read_text())
         write_json(attempt.plan, data=read_json(paths.plan))

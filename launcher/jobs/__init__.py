@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import yaml
 
 from launcher.outcome import read_outcome
-from launcher.paths import AttemptPaths, RunPaths
+from launcher.paths import AttemptPaths
 from launcher.placement import Placement, open_store
 from launcher.records import ProgressWriter
 from launcher.schema import Backend, JobKind, PlatformKind, RunConfig
@@ -113,7 +113,7 @@ def saves_to_resume(config: RunConfig, *, paths: AttemptPaths) -> tuple[Path, ..
     if config.force:
         return (paths.saves,)
     found: list[Path] = []
-    for attempt in reversed(RunPaths(paths.root.parent).attempts()):
+    for attempt in reversed(paths.run.attempts()):
         outcome = read_outcome(attempt)
         if outcome is not None and outcome.state == "finished":
             break

@@ -31,7 +31,7 @@ def requeue_points(configs: Mapping[AttemptPaths, RunConfig], *, sweep: SweepPat
     Raises SubmissionError with all of sbatch's refusals, after the rest is queued; and OSError.
     """
     code, after = copy_code(sweep.outputs), _running_jobs(sweep)
-    asked = {paths: avoiding(config, run=RunPaths(paths.root.parent)) for paths, config in configs.items()}
+    asked = {paths: avoiding(config, run=paths.run) for paths, config in configs.items()}
     refusals: dict[str, None] = {}
     for part in _parts(asked):
         config = asked[part[0]]

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.files import read_json, write_json
 from launcher.outcome import read_outcome
-from launcher.paths import AttemptPaths, RunPaths, SweepPaths
+from launcher.paths import AttemptPaths, SweepPaths
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def attempts_of(point: PointRecord, *, sweep: SweepPaths) -> list[AttemptPaths]:
     outcome = read_outcome(recorded)
     if outcome is not None and outcome.state == "finished":
         return [recorded]
-    later = [a for a in RunPaths(recorded.root.parent).attempts() if a.number > recorded.number]
+    later = [a for a in recorded.run.attempts() if a.number > recorded.number]
     return [recorded, *later]
 
 
