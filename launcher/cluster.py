@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from launcher.keys import keys_of
 from launcher.pending import AsInSchema
-from launcher.requirement import Between, Check, Condition, Requirement, Severity
+from launcher.requirement import Between, Check, Condition, Equals, Requirement, Severity
 from launcher.schema import PlatformKind
 from launcher.schema.cluster import ClusterKind
 from launcher.slurm import domains, findings
@@ -20,6 +20,8 @@ _SUBMITIT = "submitit 1.5.4 slurm/slurm.py, _make_sbatch_string"
 _SHAPE = "launcher/slurm/shape.py"
 _LAYOUT = ("parallelism", "cluster.num_processes")
 """No key of a layout may be the key of a row here: the search for the nearest layout would try to please it."""
+
+_GPUS = ("cluster.gpus_per_node", "cluster.ranks_per_gpu")
 
 LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.cluster.kind is ClusterKind.local)
 NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
@@ -38,6 +40,7 @@ _COUNTS = {
     "CL007": ("max_gpus", "launcher/sweep/groups.py"),
     "CL008": ("max_array_size", "launcher/sweep/start.py"),
     "CL009": ("max_timeout_min", _SBATCH),
+    "CL036": ("ranks_per_gpu", "launcher/jobs/health.py"),
     "CL035": ("min_free_gpu_memory_gb", "launcher/preflight.py"),
 }
 
@@ -67,9 +70,9 @@ SHAPE_ROWS = (
         key="cluster.nodes",
         want=Check("nodes x gpus_per_node is at least the ranks", findings.enough),
         when=NODES_SET & ON_GPU,
-        why="a rank has a GPU of its own",
-        source="launcher/jobs/__init__.py, platform",
-        reads=(*_LAYOUT, "cluster.gpus_per_node", "platform.kind"),
+        why="a rank has a GPU of its own, or its part of one (cluster.ranks_per_gpu)",
+        source="launcher/jobs/health.py, take_gpu",
+        reads=(*_LAYOUT, *_GPUS, "platform.kind"),
     ),
     Requirement(
         code="CL012",
@@ -78,16 +81,24 @@ SHAPE_ROWS = (
         when=NODES_OPEN & ON_GPU,
         why="Slurm starts as many ranks on every node",
         source=f"{_SBATCH}, --ntasks-per-node",
-        reads=(*_LAYOUT, "cluster.nodes", "platform.kind"),
+        reads=(*_LAYOUT, "cluster.nodes", "cluster.ranks_per_gpu", "platform.kind"),
     ),
     Requirement(
         code="CL013",
         key="cluster.gpus_per_node",
-        want=Check("at least the ranks", findings.one_machine),
+        want=Check("at least the ranks over cluster.ranks_per_gpu", findings.one_machine),
         when=LOCAL & ON_GPU,
-        why="a local run is one machine's, and a rank has a GPU of its own",
+        why="a local run is one machine's, and a rank has a GPU of its own, or its part of one",
         source="launcher/submit.py, start_local",
-        reads=(*_LAYOUT, "platform.kind"),
+        reads=(*_LAYOUT, "cluster.ranks_per_gpu", "platform.kind"),
+    ),
+    Requirement(
+        code="CL037",
+        key="cluster.ranks_per_gpu",
+        want=Equals(1),
+        when=NO_GPU,
+        why="the CPU platform has no GPU to share; its ranks are processes of one machine",
+        source=_SHAPE,
     ),
     Requirement(
         code="CL019",
@@ -103,7 +114,7 @@ SHAPE_ROWS = (
         when=ON_GPU,
         why="the run may cost its GPUs until the time limit, and that is more than the budget",
         source=_SHAPE,
-        reads=(*_LAYOUT, "cluster.timeout_min", "cluster.gpus_per_node", "cluster.nodes", "cluster.exclusive"),
+        reads=(*_LAYOUT, *_GPUS, "cluster.timeout_min", "cluster.nodes", "cluster.exclusive"),
     ),
     Requirement(
         code="CL015",
@@ -129,7 +140,7 @@ SHAPE_ROWS = (
         when=SLURM & ON_GPU,
         why="a point of a sweep that needs more GPUs than the sweep may hold would never start",
         source="launcher/sweep/groups.py",
-        reads=(*_LAYOUT, "cluster.gpus_per_node", "cluster.nodes", "cluster.exclusive"),
+        reads=(*_LAYOUT, *_GPUS, "cluster.nodes", "cluster.exclusive"),
     ),
     Requirement(
         code="CL018",

@@ -12,6 +12,8 @@ from launcher.errors import ConfigError, NodeError
 from launcher.schema import PlatformKind, RunConfig
 
 _CPU = {"OMP_NUM_THREADS": "1"}
+_SHARED_GPU = {"NCCL_MULTI_RANK_GPU_ENABLE": "1"}
+"""NCCL 2.30 refuses two ranks on one GPU without it; the versions before refuse them always."""
 
 
 def environment(config: RunConfig) -> dict[str, str]:
@@ -22,6 +24,8 @@ def environment(config: RunConfig) -> dict[str, str]:
     ]
     if config.platform.kind is PlatformKind.cpu:
         sources.append(_CPU)
+    elif config.cluster.ranks_per_gpu > 1:
+        sources.append(_SHARED_GPU)
     merged: dict[str, str] = {}
     for source in sources:
         for name, value in source.items():

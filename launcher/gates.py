@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from launcher.schema import PlatformKind, RunConfig
 from launcher.schema.cluster import ClusterKind
 from launcher.schema.layout import derive_layout
+from launcher.slurm.shape import gpus_of
 from zero_kl.gates import count_gpus, read_driver
 from zero_kl.versions import check_packages, installed_packages
 
@@ -61,7 +62,7 @@ def _missing_here(config: RunConfig, *, machine: Machine) -> list[str]:
 def _missing_gpus(config: RunConfig, *, machine: Machine) -> list[str]:
     if config.platform.kind is PlatformKind.cpu:
         return []
-    wanted = min(derive_layout(config).world_size, config.cluster.gpus_per_node)
+    wanted = min(gpus_of(derive_layout(config).world_size, cluster=config.cluster), config.cluster.gpus_per_node)
     if machine.num_gpus >= wanted:
         return []
     found = f"{machine.num_gpus} NVIDIA GPU(s) in /dev, driver {machine.driver or 'not loaded'}"

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from launcher.errors import NodeError, blame
 from launcher.schema import RunConfig
-from launcher.slurm.shape import derive_shape
+from launcher.slurm.shape import derive_shape, gpus_of
+
+_SHARES_GPUS = (2, 30, 0)
+"""The first NCCL that knows NCCL_MULTI_RANK_GPU_ENABLE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,9 @@ class Gpus:
     total_gb: float
     unreachable: tuple[int, ...] = ()
     """GPUs of other ranks of this node whose memory the own one cannot address."""
+
+    nccl: tuple[int, int, int] = (0, 0, 0)
+    """Version of the NCCL that this process has loaded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,11 +51,17 @@ def ranks_here(config: RunConfig) -> int:
     return derive_shape(config).ranks_per_node
 
 
+def gpus_here(config: RunConfig) -> int:
+    """GPUs that the ranks of a node use; a node held whole may have more."""
+    return gpus_of(ranks_here(config), cluster=config.cluster)
+
+
 def _count(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
-    ranks = ranks_here(config)
-    if gpus.num_visible >= ranks:
+    wanted, shared = gpus_here(config), config.cluster.ranks_per_gpu
+    if gpus.num_visible >= wanted:
         return None
-    return f"{gpus.num_visible} visible GPU(s)", f"{ranks}, one for each rank of a node"
+    whose = "rank" if shared == 1 else f"{shared} ranks"
+    return f"{gpus.num_visible} visible GPU(s)", f"{wanted}, one for each {whose} of a node"
 
 
 def _memory(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
@@ -64,6 +76,16 @@ def _peers(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
         return None
     others = ", ".join(map(str, gpus.unreachable))
     return f"no access from GPU {gpus.own} to the memory of GPU {others}", "peer access between all GPUs of a node"
+
+
+def _shared(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
+    if config.cluster.ranks_per_gpu == 1 or gpus.nccl >= _SHARES_GPUS:
+        return None
+    return f"NCCL {_dotted(gpus.nccl)}", f"{_dotted(_SHARES_GPUS)} or later"
+
+
+def _dotted(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 CHECKS: tuple[HealthCheck, ...] = (
@@ -87,6 +109,13 @@ CHECKS: tuple[HealthCheck, ...] = (
         find=_peers,
         why="without it NCCL goes through host memory, and a broken NVLink shows as nothing but a slow run",
         hint="{blame}, or cluster.peer_access=false on machines without NVLink",
+    ),
+    HealthCheck(
+        code="HP004",
+        name="ranks that share a GPU",
+        find=_shared,
+        why="NCCL before 2.30 ends with 'Duplicate GPU detected' where two ranks of a group use one GPU",
+        hint="uv pip install nvidia-nccl-cu13==2.30.7, which torch 2.11 runs with, or cluster.ranks_per_gpu=1",
     ),
 )
 

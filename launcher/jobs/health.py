@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 
 import torch
 
 from launcher.errors import NodeError
-from launcher.preflight import Gpus, does_not_answer, raise_if_unfit, ranks_here
+from launcher.preflight import Gpus, does_not_answer, gpus_here, raise_if_unfit
 from launcher.schema import RunConfig
 
 _GB = 1e9
 
 
-def look_at_gpus(*, own: int, num_ranks: int) -> Gpus:
-    """What the rank on GPU `own` sees; it is the current one afterwards. Where it is not there, its memory is 0.
+def look_at_gpus(*, own: int, num_gpus: int) -> Gpus:
+    """What a rank on GPU `own` sees; it is the current one afterwards. Where it is not there, its memory is 0.
 
     Only the own GPU gets a CUDA context: eight ranks that looked at all eight would leave GBs of contexts on each.
     """
@@ -23,16 +24,34 @@ def look_at_gpus(*, own: int, num_ranks: int) -> Gpus:
         return Gpus(num_visible=visible, own=own, free_gb=0.0, total_gb=0.0)
     torch.cuda.set_device(own)
     free, total = torch.cuda.mem_get_info(own)
-    others = [other for other in range(min(num_ranks, visible)) if other != own]
+    others = [other for other in range(min(num_gpus, visible)) if other != own]
     unreachable = tuple(other for other in others if not torch.cuda.can_device_access_peer(own, other))
-    return Gpus(num_visible=visible, own=own, free_gb=free / _GB, total_gb=total / _GB, unreachable=unreachable)
+    return Gpus(
+        num_visible=visible,
+        own=own,
+        free_gb=free / _GB,
+        total_gb=total / _GB,
+        unreachable=unreachable,
+        nccl=_nccl_version(),
+    )
+
+
+def _nccl_version() -> tuple[int, int, int]:
+    """Of the library that torch has loaded; `torch.cuda.nccl.version` says what torch was compiled with."""
+    number = ctypes.c_int()
+    if ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(number)):
+        raise RuntimeError("ncclGetVersion failed")
+    return number.value // 10_000, number.value // 100 % 100, number.value % 100
 
 
 def take_gpu(config: RunConfig, *, local_rank: int) -> None:
-    """Make GPU `local_rank` this process's. Raises NodeError naming the node where the GPU is not fit for the run."""
-    host = socket.gethostname()
+    """Make this rank's GPU the process's: its own, or one that neighbouring ranks share. It is the current one then.
+
+    Raises NodeError naming the node where the GPU is not fit for the run.
+    """
+    host, own = socket.gethostname(), local_rank // config.cluster.ranks_per_gpu
     try:
-        gpus = look_at_gpus(own=local_rank, num_ranks=ranks_here(config))
+        gpus = look_at_gpus(own=own, num_gpus=gpus_here(config))
     except RuntimeError as error:  # what torch makes of every error of CUDA
-        raise NodeError(does_not_answer(str(error), own=local_rank, host=host)) from error
+        raise NodeError(does_not_answer(str(error), own=own, host=host)) from error
     raise_if_unfit(gpus, config=config, host=host)

@@ -47,7 +47,10 @@ class ClusterConfig:
     """Ranks. null: the smallest world the layout allows (times data_parallel_size, where that is set)."""
 
     gpus_per_node: int = 8
-    """GPUs (and ranks) of a full node; unused by the CPU platform."""
+    """GPUs of a full node; unused by the CPU platform."""
+
+    ranks_per_gpu: int = 1
+    """Ranks that share a GPU: a rehearsal of a layout on fewer GPUs. It shows bits and memory, and says no speed."""
 
     timeout_min: int = 60
     """Time limit of a run, minutes."""

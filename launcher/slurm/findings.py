@@ -11,7 +11,7 @@ from launcher.keys import as_typed, keys_of
 from launcher.requirement import Finding, Subject, show
 from launcher.schema.layout import derive_layout
 from launcher.slurm.options import BINDING, FREE, KEYS, OWNED, SRUNS, spelled
-from launcher.slurm.shape import derive_shape, gpu_hours, num_time_limits
+from launcher.slurm.shape import derive_shape, gpu_hours, gpus_of, num_time_limits, ranks_of_full_node
 from launcher.suggest import nearest, nearness
 
 _START_S = 60
@@ -39,41 +39,45 @@ def enough(subject: Subject) -> Finding | None:
     """The nodes that were asked for have a GPU for each rank."""
     nodes, world = subject.config.cluster.nodes, derive_layout(subject.config).world_size
     assert nodes, "the row's condition"
-    gpus = subject.config.cluster.gpus_per_node
-    if world <= nodes * gpus:
+    cluster = subject.config.cluster
+    ranks = ranks_of_full_node(cluster)
+    if world <= nodes * ranks:
         return None
+    shared = "" if cluster.ranks_per_gpu == 1 else f" x {cluster.ranks_per_gpu} ranks"
     return Finding(
         found=show(nodes),
-        wanted=f"at least {math.ceil(world / max(gpus, 1))}",
-        arithmetic=f"{world} ranks > {nodes} node(s) x {gpus} GPUs = {nodes * gpus} GPUs",
+        wanted=f"at least {math.ceil(world / max(ranks, 1))}",
+        arithmetic=f"{world} ranks > {nodes} node(s) x {cluster.gpus_per_node} GPUs{shared} = {nodes * ranks}",
         hints=("cluster.nodes=null",),
     )
 
 
 def whole_nodes(subject: Subject) -> Finding | None:
     """Several nodes are full ones, with as many ranks on each."""
-    gpus, world = subject.config.cluster.gpus_per_node, derive_layout(subject.config).world_size
-    if world <= gpus or gpus < 1 or world % gpus == 0:
+    cluster, world = subject.config.cluster, derive_layout(subject.config).world_size
+    ranks, shared = ranks_of_full_node(cluster), max(cluster.ranks_per_gpu, 1)
+    if world <= ranks or ranks < 1 or world % ranks == 0:
         return None
-    fitting = max(n for n in range(1, gpus + 1) if world % n == 0)
+    fitting = max((n for n in range(1, cluster.gpus_per_node + 1) if world % (n * shared) == 0), default=1)
     return Finding(
-        found=show(gpus),
+        found=show(cluster.gpus_per_node),
         wanted="a divisor of the ranks where they need several nodes",
-        arithmetic=f"{world} ranks = {world // gpus} node(s) x {gpus} + {world % gpus}",
+        arithmetic=f"{world} ranks = {world // ranks} node(s) x {ranks} + {world % ranks}",
         hints=(f"cluster.gpus_per_node={fitting}",),
     )
 
 
 def one_machine(subject: Subject) -> Finding | None:
     """A local run has all its GPUs in this machine."""
-    gpus, world = subject.config.cluster.gpus_per_node, derive_layout(subject.config).world_size
-    if world <= gpus:
+    cluster, world = subject.config.cluster, derive_layout(subject.config).world_size
+    wanted = gpus_of(world, cluster=cluster)
+    if wanted <= cluster.gpus_per_node:
         return None
     return Finding(
-        found=show(gpus),
-        wanted=f"at least {world}, one for each rank",
-        arithmetic=f"{world} ranks on one machine of {gpus} GPU(s)",
-        hints=(f"cluster.gpus_per_node={world}",),
+        found=show(cluster.gpus_per_node),
+        wanted=f"at least {wanted}, one for each {'rank' if cluster.ranks_per_gpu == 1 else 'group of ranks'}",
+        arithmetic=f"{world} ranks, {cluster.ranks_per_gpu} to a GPU, on one machine of {cluster.gpus_per_node} GPU(s)",
+        hints=(f"cluster.gpus_per_node={wanted}",),
     )
 
 

@@ -37,15 +37,25 @@ def derive_shape(config: RunConfig) -> Shape:
     if cluster.nodes is not None:
         per_node = math.ceil(world / max(cluster.nodes, 1))
     else:
-        per_node = min(world, max(cluster.gpus_per_node, 1)) if on_gpu else world
+        per_node = min(world, max(ranks_of_full_node(cluster), 1)) if on_gpu else world
     nodes = math.ceil(world / per_node) if cluster.nodes is None else cluster.nodes
-    gpus = cluster.gpus_per_node if cluster.exclusive else per_node
+    gpus = cluster.gpus_per_node if cluster.exclusive else gpus_of(per_node, cluster=cluster)
     return Shape(
         nodes=nodes,
         ranks_per_node=per_node,
         gpus_per_node=gpus if on_gpu else 0,
         segment=_segment(nodes, cluster=cluster, span=expert_span(layout, ranks_per_node=per_node)),
     )
+
+
+def ranks_of_full_node(cluster: ClusterConfig) -> int:
+    """Ranks that the GPUs of a node have room for."""
+    return cluster.gpus_per_node * cluster.ranks_per_gpu
+
+
+def gpus_of(ranks: int, *, cluster: ClusterConfig) -> int:
+    """GPUs that so many ranks of a node use."""
+    return math.ceil(ranks / max(cluster.ranks_per_gpu, 1))
 
 
 def num_time_limits(config: RunConfig) -> int:

@@ -107,22 +107,32 @@ CASES = {
 }
 
 
-def main() -> int:
-    """Run the cases and print the table; exit 1 where a case left no report."""
-    out, *groups = sys.argv[1:]
-    failed = False
+RUNS = Path("/tmp/runs")
+
+
+def run(cases: dict[str, list[str]], *, groups: list[str], folder: Path) -> list[str]:
+    """Run groups of names one after another; what a case leaves is copied to `folder`. Names those without a report."""
+    failed: list[str] = []
     for group in groups:
-        started = [(name, _start(name, folder=Path(out))) for name in group.split(",")]
+        started = [(name, _start(name, words=cases[name], folder=folder)) for name in group.split(",")]
         deadline = time.monotonic() + LIMIT_S
         for name, process in started:
             _end(process, deadline=deadline)
-            failed |= not _keep(name, folder=Path(out), code=process.returncode)
+            failed += [] if _keep(name, folder=folder, code=process.returncode) else [name]
+    return failed
+
+
+def main() -> int:
+    """Run the cases and print the table; exit 1 where a case left no report."""
+    out, *groups = sys.argv[1:]
+    failed = run(CASES, groups=groups, folder=Path(out))
     _print_table(Path(out), names=[n for g in groups for n in g.split(",")])
-    return int(failed)
+    return int(bool(failed))
 
 
-def _start(name: str, *, folder: Path) -> subprocess.Popen[bytes]:
-    words = [*CASES[name], f"output_dir=/tmp/runs/{name}", f"job.name={name}"]
+def _start(name: str, *, words: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """All runs share the output folder, so that a model is made and converted once."""
+    words = [*words, f"output_dir={RUNS}", f"job.name={name}"]
     log = (folder / f"{name}.txt").open("wb")
     print(f"{time.strftime('%H:%M:%S')} {name}: python -m launcher {' '.join(words)}", flush=True)
     command = [sys.executable, "-m", "launcher", *words]
@@ -143,8 +153,9 @@ def _end(process: subprocess.Popen[bytes], *, deadline: float) -> None:
 
 def _keep(name: str, *, folder: Path, code: int) -> bool:
     """Copy what the case left; print the end of its output where it left no report."""
-    reports = sorted(Path(f"/tmp/runs/{name}").glob("*/attempt_*/report.json"))
-    logs = sorted(Path(f"/tmp/runs/{name}").glob("*/attempt_*/logs/*_0_log.out"))
+    attempts = [path for run in RUNS.glob(f"{name}-*") for path in sorted(run.glob("attempt_*"))]
+    reports = [report for path in attempts if (report := path / "report.json").exists()]
+    logs = [log for path in attempts for log in sorted((path / "logs").glob("*_0_log.out"))]
     if logs:
         shutil.copy(logs[-1], folder / f"{name}.log")
     if reports:
