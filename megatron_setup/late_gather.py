@@ -15,8 +15,10 @@ def parameters_gathered(model: Sequence[MegatronModule]) -> Generator[None]:
 
     Under `overlap_param_gather` a step leaves each rank with its own share, and the next training forward gathers the
     rest, layer by layer. Who reads weights before that gets old ones; who writes weights has them overwritten.
+    A context within a context changes nothing.
     """
-    late = [c for c in model if isinstance(c, DistributedDataParallel) and c.ddp_config.overlap_param_gather]
+    # Only while its hooks are on does a chunk gather late.
+    late = [c for c in model if isinstance(c, DistributedDataParallel) and c.remove_forward_pre_hook_handles]
     for chunk in late:
         chunk.disable_forward_pre_hook()
     try:

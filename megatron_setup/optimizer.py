@@ -130,15 +130,6 @@ REDUCTION_ROWS: tuple[Requirement, ...] = (
         reads=("optimizer.overlap_param_gather",),
     ),
     Requirement(
-        code="OP003",
-        key="optimizer.overlap_param_gather",
-        want=Equals(False),
-        when=MISMATCH,
-        why="the gather of updated weights ends in the next training forward, and the job generates before it",
-        source=f"{_DDP}, launcher/jobs/mismatch.py",
-        reads=("job.kind",),
-    ),
-    Requirement(
         code="OP004",
         key="optimizer.ddp.align_param_gather",
         want=OneOf((None, False)),

@@ -46,9 +46,14 @@ HOPPER = Condition(
     who="zero-KL", text="platform is hopper", test=lambda s: s.config.platform.kind is PlatformKind.hopper
 )
 
+BLACKWELL = Condition(
+    who="zero-KL", text="platform is blackwell", test=lambda s: s.config.platform.kind is PlatformKind.blackwell
+)
+
 ZERO_KL_GPU = ZERO_KL & GPU
 ZERO_KL_CPU = ZERO_KL & CPU
 ZERO_KL_HOPPER = ZERO_KL & HOPPER
+ZERO_KL_BLACKWELL = ZERO_KL & BLACKWELL
 
 ORDINARY = Condition(who="an ordinary run", text="not zero_kl.required", test=lambda s: not is_required(s))
 

@@ -53,7 +53,7 @@ def platform(config: RunConfig, *, local_rank: int) -> Generator[None]:
         node = check_node(config)
         node.emit_warnings()
         node.raise_if_invalid(f"{socket.gethostname()} is refused")
-        stack.enter_context(enabled(config.zero_kl.backend))
+        stack.enter_context(enabled(config.zero_kl, platform=config.platform.kind))
         yield
 
 

@@ -20,6 +20,7 @@ from launcher.records import read_rank
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup, finish_step
 from megatron_setup.hf_folder import count_parameters
+from megatron_setup.late_gather import parameters_gathered
 from zero_kl.batches import row_multiple
 from zero_kl.claims import Subjects, check_claims
 from zero_kl.evidence import Claim, Search
@@ -53,12 +54,13 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     found: Search | None = None
     claims: tuple[Claim, ...] = ()
     for step in range(setup.saves.step, setup.config.job.num_steps + 1):
-        current = _measure(setup, texts=texts, step=step)
-        measurement, speed = _gather(current, step=step)
-        if found is None and measurement.first_mismatch is not None:
-            found = _search(setup, data=current, mismatch=measurement.first_mismatch)
-        if setup.config.job.claims and step == setup.config.job.num_steps:
-            claims = _claims(setup, data=current)
+        with parameters_gathered(setup.model):
+            current = _measure(setup, texts=texts, step=step)
+            measurement, speed = _gather(current, step=step)
+            if found is None and measurement.first_mismatch is not None:
+                found = _search(setup, data=current, mismatch=measurement.first_mismatch)
+            if setup.config.job.claims and step == setup.config.job.num_steps:
+                claims = _claims(setup, data=current)
         if step < setup.config.job.num_steps:
             seconds = _train(setup, data=current, step=step)
             speed = replace(speed, update_tokens=speed.training_tokens, update_s=seconds)

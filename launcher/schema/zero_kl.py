@@ -25,3 +25,6 @@ class ZeroKlConfig:
 
     batch_invariant_mode: bool = False
     """megatron-core's field of that name."""
+
+    batch_invariant_collective: bool = False
+    """Sums over tensor-parallel ranks in the order of the ranks; upstream's word for it (after 0.19.2)."""

@@ -55,7 +55,6 @@ def child(name: str) -> None:
         sys.path.insert(0, f"{os.environ['SIDE_FOLDER']}/{case.flash_attn_4}")
     from launcher.compose import compose
     from launcher.environment import environment, refusals
-    from launcher.schema import Backend
     from launcher.validate import read_architecture
     from zero_kl.versions import check_packages, installed_packages
 
@@ -73,7 +72,11 @@ def child(name: str) -> None:
     if name == "num_splits 0":
         mode = dataclasses.replace(config.zero_kl, batch_invariant_mode=False)
         config = dataclasses.replace(config, zero_kl=mode)
-    kernels = contextlib.nullcontext() if name == "workspace unpatched" else enabled(Backend.te_native)
+    kernels = (
+        contextlib.nullcontext()
+        if name == "workspace unpatched"
+        else enabled(config.zero_kl, platform=config.platform.kind)
+    )
     with kernels:
         outcomes = self_test(config, architecture=read_architecture(config.model))
     rows = [(o.check.code, o.check.name, o.seconds, o.found) for o in outcomes]

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from launcher.schema import Backend
+from launcher.patches import applied
+from launcher.schema import Backend, PlatformKind
+from launcher.schema.zero_kl import ZeroKlConfig
 
 
 @contextmanager
-def enabled(backend: Backend) -> Iterator[None]:
-    """Switch the backend's kernels on for the block; `none` changes nothing.
+def enabled(zero_kl: ZeroKlConfig, *, platform: PlatformKind) -> Iterator[None]:
+    """Switch the backend's kernels, and sums over ranks in a fixed order, on for the block; `none` changes nothing.
 
     On a GPU the caller has taken its device. Raises NodeError where a patch does not fit the installed versions.
     """
+    backend = zero_kl.backend
     with ExitStack() as stack:
+        if zero_kl.batch_invariant_collective:
+            from zero_kl.kernels import reduction
+
+            on_gpu = platform is not PlatformKind.cpu
+            stack.enter_context(applied((*reduction.MCORE_PATCHES, *(reduction.TE_PATCHES if on_gpu else ()))))
         if backend is Backend.cpu_reference:
             from zero_kl.cpu_kernels import batch_invariant
 
@@ -24,7 +32,6 @@ def enabled(backend: Backend) -> Iterator[None]:
 
             stack.enter_context(set_batch_invariant_mode(True))
         if backend in (Backend.te_native, Backend.megatron):
-            from launcher.patches import applied
             from zero_kl.kernels import flash, moe
             from zero_kl.kernels.te_native import starved
 

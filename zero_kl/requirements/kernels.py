@@ -224,15 +224,6 @@ REST: tuple[Requirement, ...] = (
         why="the fused training scan of Mamba layers adds in another order than decode",
         source=RECIPE,
     ),
-    Requirement(
-        code="ZK027",
-        key="optimizer.overlap_param_gather",
-        want=Equals(False),
-        when=ZERO_KL,
-        why="the gather of updated weights ends in the next training forward; a generation between the two would read "
-        "old ones",
-        source=RECIPE,
-    ),
 )
 
 REQUIREMENTS: tuple[Requirement, ...] = SWITCH + PRECISION + ATTENTION + REST

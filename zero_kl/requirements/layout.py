@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from launcher.requirement import Between, Check, Equals, Finding, OneOf, Requirement, Subject, show
-from zero_kl.conditions import BATCH_INVARIANT, RECIPE, TRANSFORMER_CONFIG, ZERO_KL
+from launcher.requirement import Between, Check, Condition, Equals, Finding, OneOf, Requirement, Subject, show
+from zero_kl.conditions import (
+    BATCH_INVARIANT,
+    BLACKWELL,
+    RECIPE,
+    TRANSFORMER_CONFIG,
+    ZERO_KL,
+    ZERO_KL_BLACKWELL,
+)
+
+MEASURED_LAYOUTS = "docs/measurements/2026-12-01-h200-layouts.md, docs/measurements/2026-11-30-cpu-layouts.md"
+
+TENSOR_PARALLEL = Condition(
+    who="tensor parallelism",
+    text="parallelism.tensor_model_parallel_size > 1",
+    test=lambda s: s.config.parallelism.tensor_model_parallel_size > 1,
+)
+ZERO_KL_HERE = ZERO_KL & Condition(
+    who="zero-KL", text="platform is hopper or cpu", test=lambda s: not BLACKWELL.test(s)
+)
+"""Where this project has measured layouts itself."""
 
 MAX_EXPERT_PARALLEL = 8
 """Ranks of one NVLink-connected HGX node, as far as the published recipe goes."""
@@ -42,19 +61,43 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         code="ZK003",
         key="parallelism.tensor_model_parallel_size",
         want=Equals(1),
-        when=ZERO_KL,
-        why="an all-reduce adds partial sums in an order that depends on a row's place in the message: two ranks have "
-        "one order and were exact (n = 8,192), but on 4 and 8 gloo ranks 48 and 56 of 64 rows changed with the batch",
-        source=f"{RECIPE}; TP 2 measured on two H200s; docs/measurements/2026-11-30-cpu-layouts.md",
+        when=ZERO_KL_BLACKWELL,
+        why="the published recipe has no tensor parallelism; sizes 2 and 4 were shown exact on Hopper alone",
+        source=RECIPE,
+    ),
+    Requirement(
+        code="ZK093",
+        key="parallelism.tensor_model_parallel_size",
+        want=OneOf((1, 2, 4)),
+        when=ZERO_KL_HERE,
+        why="more tensor-parallel ranks were not shown exact",
+        source=MEASURED_LAYOUTS,
+    ),
+    Requirement(
+        code="ZK094",
+        key="zero_kl.batch_invariant_collective",
+        want=Equals(True),
+        when=ZERO_KL & TENSOR_PARALLEL,
+        why="NCCL's all-reduce of 4 ranks adds a row in an order that depends on its place in the message: 48 of 64 "
+        "rows changed with the batch. Two ranks have one order, and a sequence-parallel sum another code path",
+        source=MEASURED_LAYOUTS,
+        reads=("parallelism.tensor_model_parallel_size",),
     ),
     Requirement(
         code="ZK004",
         key="parallelism.pipeline_model_parallel_size",
         want=Equals(1),
-        when=ZERO_KL,
-        why="training cuts its batch into micro-batches per stage and generation does not; no layout with stages was "
-        "shown exact",
+        when=ZERO_KL_BLACKWELL,
+        why="the published recipe has one pipeline stage; 2 and 4 were shown exact on Hopper alone",
         source=RECIPE,
+    ),
+    Requirement(
+        code="ZK095",
+        key="parallelism.pipeline_model_parallel_size",
+        want=OneOf((1, 2, 4)),
+        when=ZERO_KL_HERE,
+        why="more stages were not shown exact",
+        source=MEASURED_LAYOUTS,
     ),
     Requirement(
         code="ZK005",
@@ -84,8 +127,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         code="ZK008",
         key="parallelism.sequence_parallel",
         want=Equals(False),
-        when=ZERO_KL,
-        why="it splits rows over tensor-parallel ranks, and zero-KL has one; megatron-core refuses it without them",
+        when=ZERO_KL_BLACKWELL,
+        why="it splits rows over tensor-parallel ranks, and zero-KL has one on Blackwell; megatron-core refuses it "
+        "without them",
         source="megatron-core 0.19.2 model_parallel_config.py, ModelParallelConfig.__post_init__ raises",
     ),
     _generation_size("ZK009", size="tensor_model_parallel_size"),
