@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from launcher.keys import keys_of
 from launcher.pending import AsInSchema
-from launcher.requirement import Between, Check, Condition, Equals, Requirement, Severity
+from launcher.requirement import Between, Check, Condition, Requirement, Severity
 from launcher.schema import PlatformKind
 from launcher.schema.cluster import ClusterKind
 from launcher.slurm import domains, findings
@@ -40,8 +40,8 @@ _COUNTS = {
     "CL007": ("max_gpus", "launcher/sweep/groups.py"),
     "CL008": ("max_array_size", "launcher/sweep/start.py"),
     "CL009": ("max_timeout_min", _SBATCH),
-    "CL036": ("ranks_per_gpu", "launcher/jobs/health.py"),
     "CL035": ("min_free_gpu_memory_gb", "launcher/preflight.py"),
+    "CL039": ("ranks_per_gpu", "launcher/jobs/health.py"),
 }
 
 COUNT_ROWS = tuple(
@@ -68,7 +68,7 @@ SHAPE_ROWS = (
     Requirement(
         code="CL011",
         key="cluster.nodes",
-        want=Check("nodes x gpus_per_node is at least the ranks", findings.enough),
+        want=Check("nodes x gpus_per_node x ranks_per_gpu is at least the ranks", findings.enough),
         when=NODES_SET & ON_GPU,
         why="a rank has a GPU of its own, or its part of one (cluster.ranks_per_gpu)",
         source="launcher/jobs/health.py, take_gpu",
@@ -77,7 +77,7 @@ SHAPE_ROWS = (
     Requirement(
         code="CL012",
         key="cluster.gpus_per_node",
-        want=Check("a divisor of the ranks where they need several nodes", findings.whole_nodes),
+        want=Check("a divisor of the ranks over ranks_per_gpu where they need several nodes", findings.whole_nodes),
         when=NODES_OPEN & ON_GPU,
         why="Slurm starts as many ranks on every node",
         source=f"{_SBATCH}, --ntasks-per-node",
@@ -86,19 +86,11 @@ SHAPE_ROWS = (
     Requirement(
         code="CL013",
         key="cluster.gpus_per_node",
-        want=Check("at least the ranks over cluster.ranks_per_gpu", findings.one_machine),
+        want=Check("at least the ranks over ranks_per_gpu", findings.one_machine),
         when=LOCAL & ON_GPU,
-        why="a local run is one machine's, and a rank has a GPU of its own, or its part of one",
+        why="a local run is one machine's; a rank has a GPU of its own, or its part of one (cluster.ranks_per_gpu)",
         source="launcher/submit.py, start_local",
         reads=(*_LAYOUT, "cluster.ranks_per_gpu", "platform.kind"),
-    ),
-    Requirement(
-        code="CL037",
-        key="cluster.ranks_per_gpu",
-        want=Equals(1),
-        when=NO_GPU,
-        why="the CPU platform has no GPU to share; its ranks are processes of one machine",
-        source=_SHAPE,
     ),
     Requirement(
         code="CL019",
@@ -257,9 +249,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     *domains.ROWS,
     *_unread(
         36,
-        names=("min_free_gpu_memory_gb", "peer_access"),
+        names=("min_free_gpu_memory_gb", "peer_access", "ranks_per_gpu"),
         when=NO_GPU,
-        why="there is no GPU to look at",
+        why="there is no GPU to look at, nor one to share",
         source="launcher/jobs/health.py",
     ),
     *CONTAINER_ROWS,

@@ -31,8 +31,8 @@ class Gpus:
     unreachable: tuple[int, ...] = ()
     """GPUs of other ranks of this node whose memory the own one cannot address."""
 
-    nccl: tuple[int, int, int] = (0, 0, 0)
-    """Version of the NCCL that this process has loaded."""
+    nccl: tuple[int, int, int] | None = None
+    """Version of the NCCL that this process has loaded; read only where ranks share a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,10 @@ def _peers(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
 
 
 def _shared(gpus: Gpus, config: RunConfig) -> tuple[str, str] | None:
-    if config.cluster.ranks_per_gpu == 1 or gpus.nccl >= _SHARES_GPUS:
+    if config.cluster.ranks_per_gpu == 1:
+        return None
+    assert gpus.nccl is not None, "read where ranks share a GPU"
+    if gpus.nccl >= _SHARES_GPUS:
         return None
     return f"NCCL {_dotted(gpus.nccl)}", f"{_dotted(_SHARES_GPUS)} or later"
 

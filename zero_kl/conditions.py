@@ -63,6 +63,12 @@ BATCH_INVARIANT = Condition(
     test=lambda s: on_gpu(s) and (is_required(s) or s.config.zero_kl.batch_invariant_mode),
 )
 
+ZERO_KL_TENSOR_PARALLEL = ZERO_KL & Condition(
+    who="tensor parallelism",
+    text="parallelism.tensor_model_parallel_size > 1",
+    test=lambda s: s.config.parallelism.tensor_model_parallel_size > 1,
+)
+
 EXPERTS = ZERO_KL & Condition(
     who="zero-KL", text="the model has experts or its shape is not known", test=_may_have_experts
 )

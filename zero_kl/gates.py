@@ -92,7 +92,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         code="ZG043",
         field="batch_invariant_collective",
-        stand_in="ZK003 and ZK006 hold tensor parallelism at 1, so no collective adds partial sums in the forward",
+        stand_in="zero_kl/kernels/reduction.py, switched by zero_kl.batch_invariant_collective (ZK094)",
         why="it fixes the order in which ranks' partial sums are added",
         source=_AFTER,
     ),

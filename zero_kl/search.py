@@ -128,12 +128,18 @@ def search(runs: Runs, *, prompts: Sequence[Sequence[int]], sequences: Sequence[
 
 
 def first_difference(left: Trace, *, right: Trace) -> First | None:
-    """The first point, in `left`'s order, with other bits at a position that both have."""
+    """The first point, in `left`'s order, with other bits at a position that both have.
+
+    Points of other widths are passed over: under tensor parallelism generation gathers the output layer's columns and
+    training does not, before the log-softmax that is a point of its own.
+    """
     for order, (point, rows) in enumerate(left.items()):
         common = [p for p in rows if point in right and p in right[point]]
         if not common:
             continue
         ours, theirs = (torch.stack([t[point][p] for p in common]).reshape(len(common), -1) for t in (left, right))
+        if ours.shape != theirs.shape:
+            continue
         differing = [common[i] for i in differing_rows(ours, right=theirs)]
         if differing:
             return First(

@@ -14,14 +14,15 @@ from launcher.schema import RunConfig
 _GB = 1e9
 
 
-def look_at_gpus(*, own: int, num_gpus: int) -> Gpus:
+def look_at_gpus(*, own: int, num_gpus: int, shared: bool) -> Gpus:
     """What a rank on GPU `own` sees; it is the current one afterwards. Where it is not there, its memory is 0.
 
     Only the own GPU gets a CUDA context: eight ranks that looked at all eight would leave GBs of contexts on each.
+    NCCL is asked only where ranks share GPUs: a torch that was built with it inside has no library to ask.
     """
-    visible = torch.cuda.device_count()
+    visible, nccl = torch.cuda.device_count(), _nccl_version() if shared else None
     if own >= visible:
-        return Gpus(num_visible=visible, own=own, free_gb=0.0, total_gb=0.0)
+        return Gpus(num_visible=visible, own=own, free_gb=0.0, total_gb=0.0, nccl=nccl)
     torch.cuda.set_device(own)
     free, total = torch.cuda.mem_get_info(own)
     others = [other for other in range(min(num_gpus, visible)) if other != own]
@@ -32,7 +33,7 @@ def look_at_gpus(*, own: int, num_gpus: int) -> Gpus:
         free_gb=free / _GB,
         total_gb=total / _GB,
         unreachable=unreachable,
-        nccl=_nccl_version(),
+        nccl=nccl,
     )
 
 
@@ -51,7 +52,7 @@ def take_gpu(config: RunConfig, *, local_rank: int) -> None:
     """
     host, own = socket.gethostname(), local_rank // config.cluster.ranks_per_gpu
     try:
-        gpus = look_at_gpus(own=own, num_gpus=gpus_here(config))
+        gpus = look_at_gpus(own=own, num_gpus=gpus_here(config), shared=config.cluster.ranks_per_gpu > 1)
     except RuntimeError as error:  # what torch makes of every error of CUDA
         raise NodeError(does_not_answer(str(error), own=own, host=host)) from error
     raise_if_unfit(gpus, config=config, host=host)

@@ -17,6 +17,7 @@ from launcher.files import read_json
 from launcher.jobs.sampling import prompts_of_step, read_texts, sample
 from launcher.paths import AttemptPaths
 from launcher.records import read_rank
+from launcher.schema import RunConfig
 from launcher.schema.layout import derive_layout
 from megatron_setup.apply import Setup, finish_step
 from megatron_setup.hf_folder import count_parameters
@@ -133,6 +134,8 @@ def _responses(current: Round) -> list[Response]:
 
 def _search(setup: Setup, *, data: Round, mismatch: Mismatch) -> Search:
     """The smallest failing case of this measurement, searched by every rank with the requests of the failing one's."""
+    if setup.inference_model is not None:
+        return Search(step=mismatch.step, says="not searched: generation ran on a second model, in a layout of its own")
     setup.progress("search", done=0, total=1)
     share = (parallel_state.get_data_parallel_rank(), data.prompts, data.sequences)
     shares: list[Any] = [None] * torch.distributed.get_world_size()
@@ -188,17 +191,13 @@ def _report(
     throughput: list[Throughput],
 ) -> Report:
     config = setup.config
-    layout = derive_layout(config)
     return Report(
         required=config.zero_kl.required,
         platform=config.platform.kind,
         mode=config.zero_kl.backend,
         model=config.model.name,
         num_parameters=count_parameters(setup.source.hf_folder),
-        layout=(
-            f"TP {layout.tensor_model_parallel_size}, PP {layout.pipeline_model_parallel_size}, "
-            f"EP {layout.expert_model_parallel_size}, DP {layout.data_parallel_size}"
-        ),
+        layout=_layout(config),
         measurements=tuple(measurements),
         throughput=tuple(throughput),
         stages_s={name: stage.seconds for name, stage in setup.stages.items()},
@@ -209,6 +208,16 @@ def _report(
         run_folder=str(paths.root),
         started=_began(paths).isoformat(timespec="milliseconds"),
         finished=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+    )
+
+
+def _layout(config: RunConfig) -> str:
+    layout, shared = derive_layout(config), config.cluster.ranks_per_gpu
+    return (
+        f"TP {layout.tensor_model_parallel_size}, PP {layout.pipeline_model_parallel_size}, "
+        f"EP {layout.expert_model_parallel_size}, DP {layout.data_parallel_size}"
+        f"{' with sequence parallelism' if config.parallelism.sequence_parallel else ''}"
+        f"{f'; {shared} ranks share a GPU, so its speeds say nothing' if shared > 1 else ''}"
     )
 
 

@@ -50,7 +50,7 @@ class ClusterConfig:
     """GPUs of a full node; unused by the CPU platform."""
 
     ranks_per_gpu: int = 1
-    """Ranks that share a GPU: a rehearsal of a layout on fewer GPUs. It shows bits and memory, and says no speed."""
+    """Ranks that share a GPU, to rehearse a layout on fewer: it shows bits and memory, no speed. Over 1: NCCL 2.30."""
 
     timeout_min: int = 60
     """Time limit of a run, minutes."""
@@ -86,7 +86,7 @@ class ClusterConfig:
     """Slurm reservation to run in."""
 
     nodes: int | None = None
-    """Nodes. null: the ranks over gpus_per_node; a contradiction is refused."""
+    """Nodes. null: the ranks over gpus_per_node x ranks_per_gpu; a contradiction is refused."""
 
     cpus_per_task: int | None = None
     """Processors of a rank."""

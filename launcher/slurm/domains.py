@@ -26,7 +26,7 @@ SEGMENT = "Slurm 24.05 sbatch(1), --segment"
 _SHAPE = "launcher/slurm/shape.py"
 _DOMAIN = (
     *("parallelism", "cluster.num_processes", "cluster.nodes_per_nvlink_domain", "cluster.gpus_per_node"),
-    "cluster.nodes",
+    *("cluster.ranks_per_gpu", "cluster.nodes"),
 )
 
 SLURM = where("Slurm", text="cluster.kind is slurm", test=lambda c: c.cluster.kind is ClusterKind.slurm)

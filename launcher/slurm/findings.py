@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 from launcher.keys import as_typed, keys_of
 from launcher.requirement import Finding, Subject, show
 from launcher.schema.layout import derive_layout
 from launcher.slurm.options import BINDING, FREE, KEYS, OWNED, SRUNS, spelled
-from launcher.slurm.shape import derive_shape, gpu_hours, gpus_of, num_time_limits, ranks_of_full_node
+from launcher.slurm.shape import (
+    derive_shape,
+    gpu_hours,
+    gpus_of,
+    num_time_limits,
+    ranks_of_full_node,
+    ranks_on_gpu,
+)
 from launcher.suggest import nearest, nearness
 
 _START_S = 60
@@ -36,18 +44,17 @@ def even(subject: Subject) -> Finding | None:
 
 
 def enough(subject: Subject) -> Finding | None:
-    """The nodes that were asked for have a GPU for each rank."""
-    nodes, world = subject.config.cluster.nodes, derive_layout(subject.config).world_size
+    """The nodes that were asked for have a GPU for each rank, or for as many as share one."""
+    cluster, world = subject.config.cluster, derive_layout(subject.config).world_size
+    nodes, ranks, shared = cluster.nodes, ranks_of_full_node(cluster), ranks_on_gpu(cluster)
     assert nodes, "the row's condition"
-    cluster = subject.config.cluster
-    ranks = ranks_of_full_node(cluster)
     if world <= nodes * ranks:
         return None
-    shared = "" if cluster.ranks_per_gpu == 1 else f" x {cluster.ranks_per_gpu} ranks"
+    room = f"{nodes * ranks} {'GPUs' if shared == 1 else 'ranks'}"
     return Finding(
         found=show(nodes),
         wanted=f"at least {math.ceil(world / max(ranks, 1))}",
-        arithmetic=f"{world} ranks > {nodes} node(s) x {cluster.gpus_per_node} GPUs{shared} = {nodes * ranks}",
+        arithmetic=f"{world} ranks > {nodes} node(s) x {cluster.gpus_per_node} GPUs{_times(shared)} = {room}",
         hints=("cluster.nodes=null",),
     )
 
@@ -55,30 +62,39 @@ def enough(subject: Subject) -> Finding | None:
 def whole_nodes(subject: Subject) -> Finding | None:
     """Several nodes are full ones, with as many ranks on each."""
     cluster, world = subject.config.cluster, derive_layout(subject.config).world_size
-    ranks, shared = ranks_of_full_node(cluster), max(cluster.ranks_per_gpu, 1)
+    gpus, shared, ranks = cluster.gpus_per_node, ranks_on_gpu(cluster), ranks_of_full_node(cluster)
     if world <= ranks or ranks < 1 or world % ranks == 0:
         return None
-    fitting = max((n for n in range(1, cluster.gpus_per_node + 1) if world % (n * shared) == 0), default=1)
+    fewer = product(range(shared, 0, -1), range(gpus, 0, -1))
+    fitting_shared, fitting = next((s, n) for s, n in fewer if world % (s * n) == 0)
+    over = "" if shared == 1 else " over cluster.ranks_per_gpu"
     return Finding(
-        found=show(cluster.gpus_per_node),
-        wanted="a divisor of the ranks where they need several nodes",
+        found=show(gpus),
+        wanted=f"a divisor of the ranks{over} where they need several nodes",
         arithmetic=f"{world} ranks = {world // ranks} node(s) x {ranks} + {world % ranks}",
-        hints=(f"cluster.gpus_per_node={fitting}",),
+        hints=(
+            *((f"cluster.gpus_per_node={fitting}",) if fitting != gpus else ()),
+            *((f"cluster.ranks_per_gpu={fitting_shared}",) if fitting_shared != shared else ()),
+        ),
     )
 
 
 def one_machine(subject: Subject) -> Finding | None:
     """A local run has all its GPUs in this machine."""
     cluster, world = subject.config.cluster, derive_layout(subject.config).world_size
-    wanted = gpus_of(world, cluster=cluster)
+    wanted, shared = gpus_of(world, cluster=cluster), ranks_on_gpu(cluster)
     if wanted <= cluster.gpus_per_node:
         return None
     return Finding(
         found=show(cluster.gpus_per_node),
-        wanted=f"at least {wanted}, one for each {'rank' if cluster.ranks_per_gpu == 1 else 'group of ranks'}",
-        arithmetic=f"{world} ranks, {cluster.ranks_per_gpu} to a GPU, on one machine of {cluster.gpus_per_node} GPU(s)",
+        wanted=f"at least {wanted}, one for each {'rank' if shared == 1 else f'{shared} ranks'}",
+        arithmetic=f"{world} ranks on one machine of {cluster.gpus_per_node} GPU(s){_times(shared)}",
         hints=(f"cluster.gpus_per_node={wanted}",),
     )
+
+
+def _times(shared: int) -> str:
+    return "" if shared == 1 else f" x {shared} ranks"
 
 
 def budget(subject: Subject) -> Finding | None:

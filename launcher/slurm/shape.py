@@ -48,14 +48,19 @@ def derive_shape(config: RunConfig) -> Shape:
     )
 
 
+def ranks_on_gpu(cluster: ClusterConfig) -> int:
+    """Ranks that share a GPU. What is refused (CL039) counts as 1 here."""
+    return max(cluster.ranks_per_gpu, 1)
+
+
 def ranks_of_full_node(cluster: ClusterConfig) -> int:
     """Ranks that the GPUs of a node have room for."""
-    return cluster.gpus_per_node * cluster.ranks_per_gpu
+    return cluster.gpus_per_node * ranks_on_gpu(cluster)
 
 
 def gpus_of(ranks: int, *, cluster: ClusterConfig) -> int:
     """GPUs that so many ranks of a node use."""
-    return math.ceil(ranks / max(cluster.ranks_per_gpu, 1))
+    return math.ceil(ranks / ranks_on_gpu(cluster))
 
 
 def num_time_limits(config: RunConfig) -> int:

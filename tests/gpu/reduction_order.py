@@ -3,7 +3,7 @@
     python tests/gpu/reduction_order.py RANKS [RANKS ...]
 
 All ranks share the first GPU (NCCL 2.30 or later). Prints one line for each number of ranks and setting: of so many
-first rows, alone, how many have other bits than among 512. The CPU's half is tests/zero_kl/test_reduction_order.py.
+first rows, alone, how many have other bits than among 512. The CPU's half is tests/zero_kl/kernels/test_reduction.py.
 """
 
 import os

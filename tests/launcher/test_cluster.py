@@ -1,6 +1,8 @@
 """Every row about the cluster: what breaks it, the error's exact text, and what repairs it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -9,6 +11,7 @@ from launcher.compose import compose
 from launcher.requirement import Requirement, Severity, Subject, Violation, check_all, render
 from launcher.slurm.options import KEYS, LAUNCHERS
 from launcher.slurm.parameters import SUBMITITS
+from launcher.slurm.shape import derive_shape
 from launcher.validate import read_architecture, validate
 from tests.command_line import retyped
 from tests.plugin_golden import Golden
@@ -29,6 +32,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL008": ("cluster=slurm", "cluster.max_array_size=0"),
     "CL009": ("cluster=slurm", "cluster.timeout_min=1", "cluster.signal_delay_s=0", "cluster.max_timeout_min=0"),
     "CL035": (*SLURM, "cluster.min_free_gpu_memory_gb=0"),
+    "CL039": (*SLURM, "cluster.ranks_per_gpu=0"),
     "CL010": (*SLURM, "cluster.num_processes=8", "cluster.nodes=3"),
     "CL011": (*SLURM, "cluster.num_processes=16", "cluster.nodes=1"),
     "CL012": (*SLURM, "cluster.num_processes=20"),
@@ -57,6 +61,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL034": (*SLURM, "cluster.num_processes=16", "cluster.segment=5"),
     "CL036": ("cluster.min_free_gpu_memory_gb=60",),
     "CL037": ("cluster.peer_access=false",),
+    "CL038": ("cluster.ranks_per_gpu=2",),
     "CL040": ("cluster=slurm", "cluster.container_image=image.sqsh"),
     "CL041": ("cluster=slurm", "cluster.container_workdir=/work"),
     "CL042": ("cluster=slurm", "cluster.container_mounts=[/data:/data]"),
@@ -93,8 +98,16 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL079": ("cluster.restarts.node_failure=1",),
     "CL080": ("cluster.exclude_refused_nodes=true",),
 }
+SHARED_GPUS: dict[str, tuple[str, ...]] = {
+    "CL011": (*SLURM, "cluster.num_processes=64", "cluster.ranks_per_gpu=2", "cluster.nodes=2"),
+    "CL012": (*SLURM, "cluster.num_processes=20", "cluster.ranks_per_gpu=3", "cluster.gpus_per_node=3"),
+    "CL013": (*GPU, "cluster.num_processes=32", "cluster.ranks_per_gpu=3"),
+}
 NO_HINT = {"CL032"}
 """Only another layout or another cluster helps."""
+
+PLACES = [row for row in REQUIREMENTS if row.code in ("CL010", "CL011", "CL012")]
+"""Whether the ranks have a place on the nodes of a Slurm job."""
 
 
 def violations(words: Sequence[str]) -> dict[str, Violation]:
@@ -123,6 +136,72 @@ def test_all_hints_together_repair_the_run(code: str) -> None:
     found = validate(compose(BROKEN[code]).config)
     hints = [hint for v in (*found.violations, *found.warnings) for hint in v.finding.hints]
     validate(compose(retyped(BROKEN[code], hints=hints)).config).raise_if_invalid()
+
+
+def test_error_texts_where_ranks_share_gpus(golden: Golden) -> None:
+    texts = [render(violations(words)[code]) for code, words in SHARED_GPUS.items()]
+    golden("\n\n".join(texts), name="cluster_shared_gpus.txt")
+
+
+@pytest.mark.parametrize("code", SHARED_GPUS)
+def test_hints_repair_where_ranks_share_gpus(code: str) -> None:
+    words = SHARED_GPUS[code]
+    validate(compose(retyped(words, hints=violations(words)[code].finding.hints)).config).raise_if_invalid()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shared", "gpus", "hints"),
+    [
+        (16, 2, 8, None),
+        (17, 2, 8, ("cluster.gpus_per_node=9",)),
+        (24, 3, 8, None),
+        (25, 3, 8, ("cluster.gpus_per_node=9",)),
+        (2, 2, 1, None),
+        (2, 1, 1, ("cluster.gpus_per_node=2",)),
+        (2, 3, 1, None),
+        (2, 0, 1, ("cluster.gpus_per_node=2",)),
+        (2, -1, 2, None),
+    ],
+)
+def test_the_gpus_that_ranks_of_one_machine_share(
+    ranks: int, shared: int, gpus: int, hints: tuple[str, ...] | None
+) -> None:
+    """CL013. What CL039 refuses counts as 1, so that its hint and this one together repair the run."""
+    words = (f"cluster.num_processes={ranks}", f"cluster.ranks_per_gpu={shared}", f"cluster.gpus_per_node={gpus}")
+    found = violations((*GPU, *words)).get("CL013")
+    assert (found and found.finding.hints) == hints
+
+
+@pytest.mark.parametrize(
+    ("ranks", "shared", "gpus", "hints"),
+    [
+        (32, 2, 8, None),
+        (20, 2, 8, ("cluster.gpus_per_node=5",)),
+        (20, 8, 2, ("cluster.ranks_per_gpu=5",)),
+        (20, 3, 3, ("cluster.gpus_per_node=2", "cluster.ranks_per_gpu=2")),
+        (20, 0, 8, ("cluster.gpus_per_node=5",)),
+    ],
+)
+def test_full_nodes_of_shared_gpus(ranks: int, shared: int, gpus: int, hints: tuple[str, ...] | None) -> None:
+    """CL012. As many ranks on a GPU as were asked for, where any number of GPUs allows it."""
+    words = (f"cluster.num_processes={ranks}", f"cluster.ranks_per_gpu={shared}", f"cluster.gpus_per_node={gpus}")
+    found = violations((*SLURM, *words)).get("CL012")
+    assert (found and found.finding.hints) == hints
+
+
+@pytest.mark.parametrize("nodes", [None, 1, 2, 3])
+def test_what_no_row_refuses_has_a_place_for_every_rank(nodes: int | None) -> None:
+    """Counted: every node has as many ranks and the GPUs for them, and each GPU that is paid is some rank's."""
+    config = compose(SLURM).config
+    for ranks, gpus, shared in product(range(1, 41), range(1, 5), range(1, 5)):
+        cluster = replace(config.cluster, num_processes=ranks, nodes=nodes, gpus_per_node=gpus, ranks_per_gpu=shared)
+        subject = Subject(config=replace(config, cluster=cluster), architecture=None)
+        shape = derive_shape(subject.config)
+        taken = {(rank // shape.ranks_per_node, rank % shape.ranks_per_node // shared) for rank in range(ranks)}
+        paid = set(product(range(shape.nodes), range(shape.gpus_per_node)))
+        even = shape.nodes * shape.ranks_per_node == ranks
+        fits = even and taken == paid and shape.gpus_per_node <= gpus
+        assert fits is not any(check_all(PLACES, subject=subject)), (ranks, gpus, shared)
 
 
 @pytest.mark.parametrize("row", REQUIREMENTS, ids=lambda row: row.code)

@@ -97,6 +97,7 @@ READ_BY: dict[str, str] = {
     "checkpoint.most_recent_k": "megatron_setup/apply.py",
     "checkpoint.load": "megatron_setup/saves.py",
     "generation.refit_method": "megatron_setup/second_model.py",
+    "zero_kl.batch_invariant_collective": "zero_kl/kernels/__init__.py",
     "generation.mamba_inference_ssm_states_dtype": "zero_kl/engine.py",
     "cluster.kind": "launcher/gates.py",
     "cluster.gpus_per_node": "launcher/slurm/shape.py",
@@ -216,5 +217,6 @@ def test_the_sinks_take_every_kind_of_key() -> None:
         "moe.use_mnnvl": ("the environment",),
         "performance.use_te_rng_tracker": ("the provider", "the random state"),
         "job.seed": ("the provider",),
+        "cluster.ranks_per_gpu": ("the environment",),
     }
     assert {key: sinks_of(key) for key in examples} == examples

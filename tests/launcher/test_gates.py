@@ -29,11 +29,22 @@ def test_a_full_node_runs_it_itself() -> None:
     assert missing_things(compose(["+preset=zero_kl", "cluster=local"]).config, machine=NODE) == []
 
 
-@pytest.mark.parametrize(("ranks", "missing"), [(8, 0), (4, 0), (2, 1)])
-def test_too_few_gpus(ranks: int, missing: int) -> None:
-    config = compose(["+preset=zero_kl", "cluster=local", "cluster.num_processes=4"]).config
-    lines = missing_things(config, machine=replace(NODE, num_gpus=ranks))
+@pytest.mark.parametrize(
+    ("gpus", "shared", "missing"), [(8, 1, 0), (4, 1, 0), (2, 1, 1), (2, 2, 0), (1, 2, 1), (2, 3, 0), (1, 4, 0)]
+)
+def test_too_few_gpus(gpus: int, shared: int, missing: int) -> None:
+    """Of four ranks."""
+    words = ("cluster=local", "cluster.num_processes=4", f"cluster.ranks_per_gpu={shared}")
+    lines = missing_things(compose(["+preset=zero_kl", *words]).config, machine=replace(NODE, num_gpus=gpus))
     assert len(lines) == missing
+
+
+@pytest.mark.parametrize(("shared", "wanted"), [(1, 8), (2, 8), (4, 4)])
+def test_a_machine_without_sbatch_needs_the_gpus_of_a_node(shared: int, wanted: int) -> None:
+    words = ("cluster=slurm", "cluster.num_processes=16", f"cluster.ranks_per_gpu={shared}")
+    config = compose(["+preset=zero_kl", *words]).config
+    assert len(missing_things(config, machine=replace(NODE, num_gpus=wanted))) == 1, "sbatch alone"
+    assert f"needs {wanted}:" in missing_things(config, machine=replace(NODE, num_gpus=wanted - 1))[1]
 
 
 def test_the_gpu_line(golden: Golden) -> None:

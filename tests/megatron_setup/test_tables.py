@@ -200,7 +200,6 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "PE060": (*MOE, OFFLOADING, "performance.offload_modules=[core_attn,fused_group_mlp]"),
     "OP001": ("optimizer.overlap_param_gather=true", "optimizer.use_distributed_optimizer=false"),
     "OP002": ("optimizer.overlap_param_gather=true",),
-    "OP003": ("optimizer.overlap_param_gather=true", "optimizer.ddp.overlap_grad_reduce=true"),
     "OP004": ("optimizer.ddp.align_param_gather=true",),
     "OP005": ("optimizer.ddp.average_in_collective=true",),
     "OP007": ("performance.global_batch_size=8", "performance.micro_batch_size=8"),

@@ -36,6 +36,16 @@ def sound(model: Any) -> Iterator[None]:
 
 
 @contextmanager
+def ordered(model: Any) -> Iterator[None]:
+    """And sums over tensor-parallel ranks in the order of the ranks."""
+    from launcher.patches import applied
+    from zero_kl.kernels.reduction import MCORE_PATCHES
+
+    with sound(model), applied(MCORE_PATCHES):
+        yield
+
+
+@contextmanager
 def ordinary_attention(model: Any) -> Iterator[None]:
     from zero_kl.cpu_kernels import batch_invariant
 
@@ -164,6 +174,16 @@ def test_every_rank_finds_the_same(dense: Checkpoint) -> None:
     assert one == other
     assert one.found is not None
     assert one.found.point.endswith("core_attention")
+
+
+def test_the_ring_of_four_tensor_parallel_ranks_is_named(dense: Checkpoint) -> None:
+    """And where ranks add in their order nothing differs, though training's logits are a rank's share of them."""
+    words = ["parallelism.tensor_model_parallel_size=4"]
+    for found in run_world(_search, num_ranks=4, checkpoint=dense, kernels=sound, words=words, timeout_s=180.0):
+        assert found.found is not None
+        assert found.found.point == "layer 1, self_attention.linear_proj"
+    for found in run_world(_search, num_ranks=4, checkpoint=dense, kernels=ordered, words=words, timeout_s=180.0):
+        assert found == Search(says="nothing differed when it was run again without CUDA graphs")
 
 
 def test_pipeline_stages_are_not_searched(dense: Checkpoint) -> None:

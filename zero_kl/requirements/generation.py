@@ -15,7 +15,7 @@ from launcher.schema.generation import (
     LogprobsMode,
 )
 from launcher.schema.performance import CudaGraphImpl
-from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU, ZERO_KL_HOPPER
+from zero_kl.conditions import MEASURED, RECIPE, SSM, ZERO_KL, ZERO_KL_GPU, ZERO_KL_HOPPER, ZERO_KL_TENSOR_PARALLEL
 from zero_kl.requirements.kernels import ROW_MULTIPLE
 
 NO_GRAPHS = ZERO_KL_GPU & Condition(
@@ -207,6 +207,14 @@ ENGINE: tuple[Requirement, ...] = (
             ("ZK063", "num_cuda_graphs", 0),
             ("ZK064", "inference_cuda_graph_scope", InferenceCudaGraphScope.none),
         )
+    ),
+    _row(
+        "ZK096",
+        field="cuda_graph_impl",
+        want=Equals(CudaGraphImpl.none),
+        when=ZERO_KL_TENSOR_PARALLEL,
+        why="no graph that holds sums over ranks was shown exact; without graphs TP 2 and 4 were",
+        source="docs/measurements/2026-12-01-h200-layouts.md",
     ),
     _row(
         "ZK065",

@@ -16,6 +16,7 @@ from launcher.slurm.shape import (
 )
 
 GPU = ("platform=hopper", "model=qwen3_moe_1b")
+SHARED = (*GPU, "cluster=slurm", "cluster.num_processes=16")
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,15 @@ GPU = ("platform=hopper", "model=qwen3_moe_1b")
         ((*GPU, "cluster=slurm", "cluster.num_processes=16"), 2, 8, 16),
         ((*GPU, "cluster=slurm", "cluster.num_processes=8", "cluster.nodes=2"), 2, 4, 8),
         ((*GPU, "cluster=gb200_nvl72", "parallelism.expert_model_parallel_size=64"), 16, 4, 64),
+        ((*SHARED, "cluster.ranks_per_gpu=2"), 1, 16, 8),
+        ((*SHARED, "cluster.ranks_per_gpu=3"), 1, 16, 6),
+        ((*SHARED, "cluster.ranks_per_gpu=2", "cluster.nodes=2"), 2, 8, 8),
+        ((*SHARED, "cluster.ranks_per_gpu=3", "cluster.nodes=2"), 2, 8, 6),
+        ((*SHARED, "cluster.ranks_per_gpu=2", "cluster.gpus_per_node=4"), 2, 8, 8),
+        ((*SHARED, "cluster.ranks_per_gpu=2", "cluster.nodes=2", "cluster.exclusive=true"), 2, 8, 16),
+        ((*SHARED, "cluster.ranks_per_gpu=0"), 2, 8, 16),
         (("cluster=slurm", "parallelism=dp2"), 1, 2, 0),
+        (("cluster=local", "parallelism=dp2", "cluster.ranks_per_gpu=2"), 1, 2, 0),
         (("cluster=slurm", "parallelism=dp2", "cluster.nodes=2"), 2, 1, 0),
         (("cluster=local", "parallelism=dp2"), 1, 2, 0),
     ],

@@ -9,7 +9,8 @@ import torch
 
 from launcher.compose import compose
 from launcher.errors import NodeError
-from launcher.schema import Backend
+from launcher.schema import Backend, PlatformKind
+from launcher.schema.zero_kl import ZeroKlConfig
 from launcher.validate import read_architecture
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def _sound() -> tuple[AbstractContextManager[None], ...]:
     from zero_kl.cpu_kernels import attention
     from zero_kl.kernels import enabled
 
-    return enabled(Backend.cpu_reference), use_core(attention)
+    kernels = ZeroKlConfig(backend=Backend.cpu_reference)
+    return enabled(kernels, platform=PlatformKind.cpu), use_core(attention)
 
 
 @pytest.mark.parametrize("words", [(DENSE, FP32), (DENSE,), (EXPERTS, FP32), (EXPERTS,)], ids=" ".join)
