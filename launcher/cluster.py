@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from launcher.keys import keys_of
 from launcher.pending import AsInSchema
-from launcher.requirement import Between, Check, Condition, Requirement, Severity
+from launcher.requirement import Between, Check, Condition, Equals, Requirement, Severity
 from launcher.schema import PlatformKind
 from launcher.schema.cluster import ClusterKind
 from launcher.slurm import domains, findings
@@ -27,6 +27,9 @@ LOCAL = where("a local run", text="cluster.kind is local", test=lambda c: c.clus
 NODES_SET = SLURM & where("", text="cluster.nodes is set", test=lambda c: (c.cluster.nodes or 0) > 0)
 NODES_OPEN = SLURM & where("", text="cluster.nodes is null", test=lambda c: c.cluster.nodes is None)
 ON_GPU = where("the run", text="the platform has GPUs", test=lambda c: c.platform.kind is not PlatformKind.cpu)
+SHARED = ON_GPU & where(
+    "ranks that share a GPU", text="cluster.ranks_per_gpu > 1", test=lambda c: c.cluster.ranks_per_gpu > 1
+)
 NO_GPU = where("the run", text="the platform is cpu", test=lambda c: c.platform.kind is PlatformKind.cpu)
 IMAGE = SLURM & where("", text="cluster.container_image is set", test=lambda c: c.cluster.container_image is not None)
 NO_IMAGE = SLURM & where("", text="cluster.container_image is null", test=lambda c: c.cluster.container_image is None)
@@ -91,6 +94,15 @@ SHAPE_ROWS = (
         why="a local run is one machine's; a rank has a GPU of its own, or its part of one (cluster.ranks_per_gpu)",
         source="launcher/submit.py, start_local",
         reads=(*_LAYOUT, "cluster.ranks_per_gpu", "platform.kind"),
+    ),
+    Requirement(
+        code="CL028",
+        key="cluster.min_free_gpu_memory_gb",
+        want=Equals(None),
+        when=SHARED,
+        why="a rank that looks later counts its neighbours' memory as taken",
+        source="launcher/jobs/health.py",
+        reads=("cluster.ranks_per_gpu",),
     ),
     Requirement(
         code="CL019",

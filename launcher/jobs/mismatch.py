@@ -55,7 +55,7 @@ def measure_mismatch(setup: Setup, *, paths: AttemptPaths) -> None:
     found: Search | None = None
     claims: tuple[Claim, ...] = ()
     for step in range(setup.saves.step, setup.config.job.num_steps + 1):
-        with parameters_gathered(setup.model):
+        with parameters_gathered(setup.model):  # at once: a graph's capture skips the hooks that would
             current = _measure(setup, texts=texts, step=step)
             measurement, speed = _gather(current, step=step)
             if found is None and measurement.first_mismatch is not None:

@@ -37,6 +37,7 @@ BROKEN: dict[str, tuple[str, ...]] = {
     "CL011": (*SLURM, "cluster.num_processes=16", "cluster.nodes=1"),
     "CL012": (*SLURM, "cluster.num_processes=20"),
     "CL013": (*GPU, "cluster.num_processes=16"),
+    "CL028": (*SLURM, "cluster.ranks_per_gpu=2", "cluster.min_free_gpu_memory_gb=60"),
     "CL019": ("cluster.max_gpu_hours=-1",),
     "CL014": (*SLURM, "cluster.num_processes=16", "cluster.max_gpu_hours=4.5"),
     "CL015": ("cluster=slurm", "cluster.timeout_min=2"),

@@ -16,7 +16,6 @@ STAGED = ("parallelism=tp2_sp", "parallelism.pipeline_model_parallel_size=2")
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [LATE, STAGED], ids=["dp2, gathered late", "tp2 x pp2, sequence parallel"])
 def test_zero_under_a_layout(words: tuple[str, ...], tmp_path: Path) -> None:
-    """Weights that are gathered late must be there when generation reads them, or step 1 differs."""
     done = launch("+preset=zero_kl_cpu", *words, *SHORT, f"output_dir={tmp_path}")
     assert done.code == ExitCode.OK, done.text
     report = read_json(only_attempt(tmp_path).report)
