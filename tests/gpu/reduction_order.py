@@ -50,7 +50,7 @@ def reduce_scatter(part: torch.Tensor) -> torch.Tensor:
 
 
 def gathered(part: torch.Tensor) -> torch.Tensor:
-    """All parts, added by rank in fp32 and rounded once."""
+    """All parts, added in fp32 and rounded once."""
     parts = part.new_empty(dist.get_world_size(), *part.shape)
     dist.all_gather_into_tensor(parts, part)
     return parts.sum(0, dtype=torch.float32).to(part.dtype)
