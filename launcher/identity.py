@@ -1,8 +1,8 @@
 """The name of a question: `<name>-<hash8>`, the same for the same question.
 
 The hash covers what differs from the defaults of the schema, so a new field with a default renames no old run, and the
-content of the files that the configuration names. Left out is what cannot change an answer: where it runs, under which
-name, and whether it is forced. Versions and commit are not in it: an answer of other code is not offered.
+content of the files that the configuration names. Left out is what cannot change an answer: where it runs (but for
+ranks that share a GPU), its name, whether it is forced; versions and commit too: other code's answer is not offered.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from launcher.schema import RunConfig
 from megatron_setup.model_source import pretrained_iteration
 
 _IGNORED = ("force", "output_dir", "job.name", "cluster.")
-_COUNTED = ("cluster.num_processes",)
+_COUNTED = ("cluster.num_processes", "cluster.ranks_per_gpu")
 
 
 def digest(config: RunConfig) -> str:

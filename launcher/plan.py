@@ -142,7 +142,7 @@ def render_plan(plan: Plan, *, overrides: Sequence[str]) -> str:
         ("run", plan.run_folder),
         ("overrides", " ".join(overrides) or "(none)"),
         ("platform", f"{plan.platform}, cluster {plan.cluster}"),
-        ("ranks", f"{layout.world_size} = {plan.num_nodes} node(s) x {plan.processes_per_node}"),
+        ("ranks", f"{layout.world_size} = {plan.num_nodes} node(s) x {plan.processes_per_node}{_sharing(plan)}"),
         (
             "layout",
             f"TP {layout.tensor_model_parallel_size} x CP {layout.context_parallel_size} "
@@ -158,6 +158,12 @@ def render_plan(plan: Plan, *, overrides: Sequence[str]) -> str:
         *(("environment" if i == 0 else "", f"{k}={v}") for i, (k, v) in enumerate(sorted(plan.environment.items()))),
     ]
     return "\n".join(f"{label:12s} {value}" for label, value in rows)
+
+
+def _sharing(plan: Plan) -> str:
+    """A rehearsal is said to be one."""
+    gpus = plan.num_gpus // plan.num_nodes
+    return f", sharing {gpus} GPU(s)" if 0 < gpus < plan.processes_per_node else ""
 
 
 def _limits(plan: Plan) -> str:

@@ -24,6 +24,8 @@ def _step_fits(subject: Subject) -> Finding | None:
     """A step takes one token of each request in decode, and a whole prompt where prefill is not chunked."""
     config = subject.config
     found, ranks = config.generation.max_tokens, config.parallelism.tensor_model_parallel_size
+    if ranks < 1:
+        return None  # PL001 refuses it
     group = -(-TOKEN_ROUNDER // ranks) * ranks
     parts = {"max_requests": config.generation.max_requests}
     if _draws_prompts(config) and not config.generation.enable_chunked_prefill:

@@ -104,6 +104,9 @@ LATE_GATHER = where(_MCORE, text="overlap_param_gather is true", test=lambda c: 
 NO_LATE_GATHER = where(
     _MCORE, text="overlap_param_gather is false", test=lambda c: not c.optimizer.overlap_param_gather
 )
+WHOLE_OPTIMIZER = where(
+    _MCORE, text="use_distributed_optimizer is false", test=lambda c: not c.optimizer.use_distributed_optimizer
+)
 PER_TOKEN = where(_MCORE, text="calculate_per_token_loss is true", test=lambda c: c.optimizer.calculate_per_token_loss)
 REDUCED_AT_THE_END = where(
     _MCORE, text="overlap_grad_reduce is not true", test=lambda c: c.optimizer.ddp.overlap_grad_reduce is not True
@@ -113,12 +116,12 @@ MISMATCH = Condition(who="the job", text="job.kind is mismatch", test=lambda s: 
 REDUCTION_ROWS: tuple[Requirement, ...] = (
     Requirement(
         code="OP001",
-        key="optimizer.use_distributed_optimizer",
-        want=Equals(True),
-        when=LATE_GATHER,
+        key="optimizer.overlap_param_gather",
+        want=Equals(False),
+        when=WHOLE_OPTIMIZER,
         why="without the distributed optimizer every rank has all parameters and there is nothing to gather",
         source=_ARGUMENTS,
-        reads=("optimizer.overlap_param_gather",),
+        reads=("optimizer.use_distributed_optimizer",),
     ),
     Requirement(
         code="OP002",

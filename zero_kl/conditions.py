@@ -69,6 +69,14 @@ ZERO_KL_TENSOR_PARALLEL = ZERO_KL & Condition(
     test=lambda s: s.config.parallelism.tensor_model_parallel_size > 1,
 )
 
+ZERO_KL_MODEL_PARALLEL = ZERO_KL & Condition(
+    who="tensor or pipeline parallelism",
+    text="parallelism.tensor_model_parallel_size or pipeline_model_parallel_size > 1",
+    test=lambda s: (
+        max(s.config.parallelism.tensor_model_parallel_size, s.config.parallelism.pipeline_model_parallel_size) > 1
+    ),
+)
+
 EXPERTS = ZERO_KL & Condition(
     who="zero-KL", text="the model has experts or its shape is not known", test=_may_have_experts
 )

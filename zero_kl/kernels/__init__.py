@@ -12,7 +12,7 @@ from launcher.schema.zero_kl import ZeroKlConfig
 
 @contextmanager
 def enabled(zero_kl: ZeroKlConfig, *, platform: PlatformKind) -> Iterator[None]:
-    """Switch the backend's kernels, and sums over ranks in a fixed order, on for the block; `none` changes nothing.
+    """Switch on for the block the backend's kernels (`none` has none) and, where asked for, sums over ranks in order.
 
     On a GPU the caller has taken its device. Raises NodeError where a patch does not fit the installed versions.
     """

@@ -76,17 +76,17 @@ def _te_reduce_scatter(
 ) -> tuple[Tensor, torch.distributed.Work | None]:
     if tp_group.size() == 1:
         return inp, None
-    if not async_op and output is None:
+    if not async_op:
+        assert output is None, "only a gradient, which is awaited later, has a place of its own"
         return ordered_reduce_scatter(inp, group=tp_group), None
     out = inp.new_empty(len(inp) // tp_group.size(), *inp.shape[1:]) if output is None else output
-    work = torch.distributed.reduce_scatter_tensor(out, inp.contiguous(), group=tp_group, async_op=async_op)
-    return out, work
+    return out, torch.distributed.reduce_scatter_tensor(out, inp.contiguous(), group=tp_group, async_op=True)
 
 
 _WHY = "a ring adds a row's partial sums in an order that depends on the row's place in the message"
 _REASON = (
-    "the collective is a call inside the layer. NCCL_ALGO=Tree was exact on four ranks of one node; NCCL promises no "
-    "order, its trees between nodes differ by channel, and a reduce-scatter has no tree"
+    "the collective is a call inside the layer. NCCL_ALGO=allreduce:tree was exact on four ranks of one node; NCCL "
+    "promises no order, its trees between nodes differ by channel, and a reduce-scatter has no tree"
 )
 _TE = "transformer_engine.pytorch.module"
 _MAPPINGS = "megatron.core.tensor_parallel.mappings"
@@ -118,7 +118,7 @@ MCORE_PATCHES = (
         tested=_MCORE_VERSION,
     ),
 )
-"""megatron-core's own layers: what the CPU platform runs, and the embedding everywhere."""
+"""megatron-core's own regions: all layers of the CPU platform; on a GPU the embedding, and experts that ranks share."""
 
 _TE_LAYERS = ("linear", "layernorm_linear", "layernorm_mlp")
 TE_PATCHES = (

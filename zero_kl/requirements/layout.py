@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from launcher.requirement import Between, Check, Condition, Equals, Finding, OneOf, Requirement, Subject, show
+from launcher.schema.layout import derive_layout
 from zero_kl.conditions import (
     BATCH_INVARIANT,
     BLACKWELL,
+    EXPERTS,
     RECIPE,
     TRANSFORMER_CONFIG,
     ZERO_KL,
@@ -19,6 +21,12 @@ ZERO_KL_HERE = ZERO_KL & Condition(
     who="zero-KL", text="platform is hopper or cpu", test=lambda s: not BLACKWELL.test(s)
 )
 """Where this project has measured layouts itself."""
+
+_SPLIT = (
+    "a product split over other ranks is rounded elsewhere. Trained at TP 2 and generated at TP 1, 13 of 20,480 "
+    "log-probabilities were equal"
+)
+_UNSEEN = "it was not shown exact"
 
 MAX_EXPERT_PARALLEL = 8
 """Ranks of one NVLink-connected HGX node, as far as the published recipe goes."""
@@ -40,14 +48,41 @@ def _as_in_training(size: str) -> Check:
     return Check(text=f"null or parallelism.{size}", test=test)
 
 
-def _generation_size(code: str, *, size: str) -> Requirement:
+def _whole_experts(subject: Subject) -> Finding | None:
+    """What megatron-core makes of null counts: TP, where experts are not spread."""
+    derived = derive_layout(subject.config).expert_tensor_parallel_size
+    if derived == 1:
+        return None
+    typed = subject.config.parallelism.expert_tensor_parallel_size
+    return Finding(
+        found=show(typed) if typed is not None else f"null (derived as {derived})",
+        wanted="1",
+        hints=("parallelism.expert_tensor_parallel_size=1",),
+    )
+
+
+_PASS_BY = ("symmetric_ar_type", "tp_comm_overlap", "use_transformer_engine_op_fuser")
+"""Fields of upstream's that give a layer's sum over ranks to other code than what is put in order here."""
+
+
+def _not_passed_by(subject: Subject) -> Finding | None:
+    found = [name for name in _PASS_BY if subject.config.model.model_overrides.get(name)]
+    if not found:
+        return None
+    return Finding(
+        found=", ".join(found),
+        wanted=f"no {' or '.join(_PASS_BY)}",
+        hints=tuple(f"~model.model_overrides.{name}" for name in found),
+    )
+
+
+def _generation_size(code: str, *, size: str, why: str) -> Requirement:
     return Requirement(
         code=code,
         key=f"generation.{size}",
         want=_as_in_training(size),
         when=ZERO_KL,
-        why="another layout for generation means a second model, and sums that are split over other ranks: trained at "
-        "TP 2 and generated at TP 1, 13 of 20,480 tokens were equal",
+        why=f"another layout for generation means a second model: {why}",
         source=f"{RECIPE}; {MEASURED_LAYOUTS}",
         reads=(f"parallelism.{size}",),
     )
@@ -77,7 +112,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         want=Equals(True),
         when=ZERO_KL_TENSOR_PARALLEL,
         why="NCCL's ring adds a row's partial sums in an order that depends on its place in the message: at TP 4, 18 "
-        "of 20,480 log-probabilities were equal with it and all in the order of the ranks. Two ranks have one order",
+        "of 20,480 log-probabilities were equal with it, and all in the order of the ranks. TP 2 has one order anyhow, "
+        "and keeps to the same code",
         source=MEASURED_LAYOUTS,
         reads=("parallelism.tensor_model_parallel_size",),
     ),
@@ -108,10 +144,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         code="ZK006",
         key="parallelism.expert_tensor_parallel_size",
-        want=OneOf((None, 1)),
-        when=ZERO_KL,
-        why="ranks that share an expert's matrices add partial sums, as with tensor parallelism",
+        want=Check(text="1, or null where that is derived as 1", test=_whole_experts),
+        when=EXPERTS,
+        why="ranks that share an expert's matrices add partial sums in megatron-core's dispatcher; no GPU has shown it "
+        "exact",
         source=RECIPE,
+        reads=("parallelism.tensor_model_parallel_size", "parallelism.expert_model_parallel_size"),
     ),
     Requirement(
         code="ZK007",
@@ -130,8 +168,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         "without them",
         source="megatron-core 0.19.2 model_parallel_config.py, ModelParallelConfig.__post_init__ raises",
     ),
-    _generation_size("ZK009", size="tensor_model_parallel_size"),
-    _generation_size("ZK010", size="pipeline_model_parallel_size"),
-    _generation_size("ZK011", size="expert_model_parallel_size"),
-    _generation_size("ZK012", size="expert_tensor_parallel_size"),
+    Requirement(
+        code="ZK097",
+        key="model.model_overrides",
+        want=Check(text=f"no {' or '.join(_PASS_BY)}", test=_not_passed_by),
+        when=ZERO_KL_TENSOR_PARALLEL,
+        why="a layer's sum over ranks would be made by code that no one put in order",
+        source="transformer-engine 2.20.2 pytorch/module/linear.py; megatron-core 0.19.2 model_parallel_config.py",
+        reads=("parallelism.tensor_model_parallel_size",),
+    ),
+    _generation_size("ZK009", size="tensor_model_parallel_size", why=_SPLIT),
+    _generation_size("ZK010", size="pipeline_model_parallel_size", why=_UNSEEN),
+    _generation_size("ZK011", size="expert_model_parallel_size", why=_UNSEEN),
+    _generation_size("ZK012", size="expert_tensor_parallel_size", why=_UNSEEN),
 )
