@@ -30,8 +30,8 @@ def launch(*words: str) -> Done:
 
 
 def start(*words: str) -> "subprocess.Popen[str]":
-    """`python -m launcher WORDS`, started."""
-    command = [sys.executable, "-m", "launcher", *words]
+    """`python -m launcher WORDS`, started as a terminal does: a suite in the background of a script ignores SIGINT."""
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "launcher", *words]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
