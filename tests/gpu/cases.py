@@ -178,12 +178,12 @@ def _print_table(folder: Path, *, names: list[str]) -> None:
             continue
         report = json.loads(path.read_text())
         total = report["total"]
-        rates = " ".join(f"{_median(report['throughput'], side):10,.0f}" for side in sides)
+        rates = " ".join(f"{median_rate(report['throughput'], side):10,.0f}" for side in sides)
         counts = f"{total['n']:8d} {total['n_exact']:8d} {float(total['max_abs_diff']):9.2e}"
         print(f"{name:24s} {report['verdict']:9s} {counts} {rates}")
 
 
-def _median(throughput: list[dict[str, float]], side: str) -> float:
+def median_rate(throughput: list[dict[str, float]], side: str) -> float:
     """Tokens per second of the middle step, the first left out: it compiles kernels."""
     rates = sorted(t[f"{side}_tokens"] / t[f"{side}_s"] for t in throughput[1:] if t[f"{side}_s"])
     return rates[len(rates) // 2] if rates else float("nan")

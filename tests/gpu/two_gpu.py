@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.gpu.cases import DENSE, MOE, run
+from tests.gpu.cases import DENSE, MOE, median_rate, run
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 SAMPLE = [
@@ -107,14 +106,9 @@ def _read(folder: Path, *, name: str) -> dict[str, Any]:
 def _row(name: str, *, report: dict[str, Any]) -> str:
     exact = [f"{m['n_exact']:,} of {m['n']:,}" for m in report["measurements"]]
     total, sides = report["total"], ("generation", "training", "update")
-    speeds = ", ".join(f"{_median(report['throughput'], side=side):,.0f}" for side in sides)
+    speeds = ", ".join(f"{median_rate(report['throughput'], side):,.0f}" for side in sides)
     figures = f"{float(total['max_abs_diff']):.1e} | {float(total['k3']):.1e}"
     return f"| {name} | {total['n']:,} | {' | '.join(exact)} | {figures} | {speeds} |"
-
-
-def _median(throughput: list[dict[str, float]], *, side: str) -> float:
-    """Tokens per second over the steps but the first, which compiles kernels."""
-    return statistics.median(t[f"{side}_tokens"] / t[f"{side}_s"] for t in throughput[1:] if t[f"{side}_s"])
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ def _reduce_scatter_along_first_dim(
 
 
 def _te_allreduce(
-    inp: Tensor, tp_group: ProcessGroup | None = None, async_op: bool = False
+    inp: Tensor, tp_group: ProcessGroup, async_op: bool = False
 ) -> tuple[Tensor, torch.distributed.Work | None]:
     """Stands in for Transformer Engine's. What is awaited later is a gradient, which no scoring repeats: left alone."""
-    if tp_group is None or tp_group.size() == 1:
+    if tp_group.size() == 1:
         return inp, None
     if async_op:
         return inp, torch.distributed.all_reduce(inp, group=tp_group, async_op=True)
